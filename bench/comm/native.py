@@ -71,22 +71,22 @@ class Communicator:
         if functions().create(options, store, self.handle, error, TEXT) != 0:
             raise RuntimeError(f"rank {rank}: {error.value.decode()}")
 
-    def allreduce(self, address: int, count: int) -> None:
-        if functions().allreduce(self.handle, address, count, F32) != 0:
+    def all_reduce(self, address: int, count: int) -> None:
+        if functions().all_reduce(self.handle, address, count, F32) != 0:
             error = ctypes.create_string_buffer(TEXT)
             functions().error(self.handle, error, TEXT, None)
             raise RuntimeError(error.value.decode())
 
-    def alltoall(self, source: int, target: int, count: int) -> None:
-        if functions().alltoall(self.handle, source, target, count, F32) != 0:
+    def all_to_all(self, source: int, target: int, count: int) -> None:
+        if functions().all_to_all(self.handle, source, target, count, F32) != 0:
             raise RuntimeError("an alltoall failed")
 
-    def allreduce_coded(self, address: int, count: int, codec: int) -> None:
+    def all_reduce_coded(self, address: int, count: int, codec: int) -> None:
         """In fewer bytes between hosts; what is lost is kept for the next of as many."""
         size, ticket = ctypes.c_uint64(), ctypes.c_uint64()
-        functions().rest_count(self.handle, count, size)
+        functions().residual_count(self.handle, count, size)
         rest = self._rests.setdefault((count, codec), (ctypes.c_float * size.value)())
-        begun = functions().allreduce_coded_start(
+        begun = functions().all_reduce_coded(
             self.handle, address, count, codec, 0, rest, size.value, ticket
         )
         if begun != 0 or functions().wait(self.handle, ticket) != 0:

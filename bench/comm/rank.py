@@ -37,7 +37,7 @@ Run = Callable[[torch.Tensor], object]
 
 
 def summing(communicator: Communicator) -> Run:
-    return lambda data: communicator.allreduce(data.data_ptr(), data.numel())
+    return lambda data: communicator.all_reduce(data.data_ptr(), data.numel())
 
 
 def swapping(communicator: Communicator, ranks: int) -> Run:
@@ -48,13 +48,13 @@ def swapping(communicator: Communicator, ranks: int) -> Run:
         nonlocal other
         if other.numel() != data.numel():
             other = torch.empty_like(data)
-        communicator.alltoall(data.data_ptr(), other.data_ptr(), data.numel() // ranks)
+        communicator.all_to_all(data.data_ptr(), other.data_ptr(), data.numel() // ranks)
 
     return run
 
 
 def coded(communicator: Communicator, codec: int) -> Run:
-    return lambda data: communicator.allreduce_coded(data.data_ptr(), data.numel(), codec)
+    return lambda data: communicator.all_reduce_coded(data.data_ptr(), data.numel(), codec)
 
 
 def open_mpi() -> Run:

@@ -67,7 +67,8 @@ def main() -> None:
         for name in ("flat", "hierarchical")
     )
     half = [
-        Rest(Codec("FP16"), torch.zeros(inside.rest_count(bucket.numel()))) for bucket in buckets
+        Rest(Codec("FP16"), torch.zeros(inside.residual_count(bucket.numel())))
+        for bucket in buckets
     ]
     # A vector is no matrix: it goes as it is.
     matrices = [
@@ -83,8 +84,8 @@ def main() -> None:
 
     contenders: dict[str, Start] = {
         "gloo": gloo,
-        "flat": lambda _, bucket: (None, flat.allreduce_start(bucket).wait),
-        "hierarchical": lambda _, bucket: (None, inside.allreduce_start(bucket).wait),
+        "flat": lambda _, bucket: (None, flat.all_reduce(bucket, async_op=True).wait),
+        "hierarchical": lambda _, bucket: (None, inside.all_reduce(bucket, async_op=True).wait),
         "fp16": lambda number, bucket: half[number].start(inside, bucket, 0),
         "powersgd": lambda number, bucket: power[number].start(inside, bucket, 0),
     }

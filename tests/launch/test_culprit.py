@@ -37,7 +37,7 @@ with paceline.comm.Communicator() as comm:
     for step in range(100):
         if step == 5 and rank == 3:
             raise ValueError("the reason")
-        comm.allreduce(torch.ones(1000))
+        comm.all_reduce(torch.ones(1000))
 """
 EXITS = """
 for step in range(100):

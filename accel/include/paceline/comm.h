@@ -1,29 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collectives between processes, in libpaceline.so: a communicator is a handle over any ranks that
- * call create with the same name; a process may be in several at once. Ranks of one host pass data
- * through shared memory that has no name, where their system lets them, ranks of different hosts
- * through RDMA where both have a device (NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_IB_DISABLE=1 and
- * others of NCCL's variables say which and how), else through TCP. All buffers are memory of
- * the CPU.
+ * Collectives between processes. A communicator is a handle over the ranks that call create with
+ * the same name; a process may have several. All buffers are memory of the CPU.
  *
- * Ownership: the caller's, who destroys it; buffers are the caller's and in use only during a call.
- * A forked child must not use it. Threads: each communicator has threads of its own, made when
- * first needed: one watches the other ranks, one makes the calls that were started, and for what is
- * sent while something is received there are one around all ranks, two in a lane between hosts
- * and one from rank to rank. One collective at a time; a second
- * caller waits for the first, and for all that was started before. All ranks call the same
- * collectives, with the same arguments, in the same order; a difference is an error that names it.
- * Blocking: on futex and poll, never spinning; bounded by `silence_ms` where a peer has died,
- * stopped or cannot be reached, and by `timeout_ms` where it lives but does not come. Numerics: a
- * sum depends on the inputs, the plan and the count alone, so it is the same bits on all ranks and
- * in every run. Halves are added in fp32 and rounded once for each host and once for each hop
- * between hosts, or, where arrays are so small that they go by doubling or along a tree, once for
- * each of log2(ranks) steps. Integers wrap. Failure: PACELINE_OK or a negative code. Arguments that
- * make no sense are PACELINE_EINVAL; from a collective that blocks, whose other ranks would wait
- * for this one, they also end the communicator, on all ranks, by this rank's name. After
- * PACELINE_COMM_EPEER every call on this communicator fails the same way, on every survivor; what
- * the output buffers hold is undefined. paceline_comm_error has the text, which names the rank.
+ * Ranks of one host pass data through shared memory that has no name, where their system lets them.
+ * Ranks of different hosts use RDMA if both have a device, else TCP. NCCL's variables choose the
+ * devices: NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_IB_DISABLE=1 and others.
+ *
+ * Ownership: the caller destroys the communicator. Buffers belong to the caller and are in use only
+ * during a call. A forked child must not use the communicator.
+ *
+ * Threads: each communicator has threads of its own, made when first needed. One is the failure
+ * detector and one runs the calls that were started in the background. One sends around all ranks,
+ * two serve a channel between hosts, and one sends from rank to rank. One collective runs at a
+ * time: a second caller waits for the first, and for all that was started before. All ranks call
+ * the same collectives in the same order with the same arguments; a difference is an error that
+ * names it.
+ *
+ * Blocking: on futex and poll, never spinning. `heartbeat_timeout_ms` bounds a wait for a peer that
+ * has died, has stopped or cannot be reached; `timeout_ms` one for a peer that lives but does not
+ * come.
+ *
+ * Numerics: a sum depends on the inputs, the plan and the count alone, so all ranks and all runs
+ * get the same bits. Halves are added in fp32. They are rounded once for each host and once for
+ * each hop between hosts; small arrays, which go by recursive doubling or a tree, once for each of
+ * log2(ranks) steps. Integers wrap.
+ *
+ * Failure: PACELINE_OK or a negative code. Arguments that make no sense are PACELINE_EINVAL. From a
+ * collective that blocks, they also end the communicator on all ranks, since the other ranks would
+ * wait for this one. After PACELINE_COMM_EPEER every call on this communicator fails the same way,
+ * on every survivor, and the contents of output buffers are undefined. paceline_comm_error has the
+ * text, which names the rank.
  */
 #ifndef PACELINE_COMM_H_
 #define PACELINE_COMM_H_
@@ -49,9 +56,9 @@ enum paceline_comm_dtype {
 };
 
 /*
- * Where ranks find each other: a map of small values that all of them see. Used during create only,
- * by its thread. set: 0 for success. get: 0 with *size, 1 where the key has not come within the
- * time, anything else for failure.
+ * The store through which ranks find each other: a map of small values that all of them see. Only
+ * create uses it, on its own thread. set returns 0 for success. get returns 0 and *size, 1 if the
+ * key does not come within the time, and anything else for failure.
  */
 struct paceline_comm_store {
   void* context;
@@ -79,9 +86,9 @@ struct paceline_comm_options {
   const char* address;
   const char* plan; /* what paceline_comm_plan printed, or parts of it: algorithm=, chunk=, choice=,
                        flows=, memory=, transport=, order=. The same on all ranks */
-  int32_t
-      silence_ms; /* a peer that says nothing for so long is lost; default 10000, at least 100 */
-  int32_t timeout_ms; /* for create, and for each collective to end; default 600000 */
+  int32_t heartbeat_timeout_ms; /* a peer that says nothing for so long is lost; default 10000, at
+                                   least 100 */
+  int32_t timeout_ms;           /* for create, and for each collective to end; default 600000 */
 };
 
 struct paceline_comm;
@@ -94,15 +101,15 @@ PACELINE_EXPORT int paceline_comm_create(const struct paceline_comm_options* opt
 PACELINE_EXPORT void paceline_comm_destroy(struct paceline_comm* comm);
 
 /* The sum over all ranks, in place. */
-PACELINE_EXPORT int paceline_comm_allreduce(struct paceline_comm* comm, void* data, uint64_t count,
-                                            uint32_t dtype);
+PACELINE_EXPORT int paceline_comm_all_reduce(struct paceline_comm* comm, void* data, uint64_t count,
+                                             uint32_t dtype);
 /* `in` has `ranks` pieces of `count`, piece r for rank r; `out` one. They must not overlap. */
 PACELINE_EXPORT int paceline_comm_reduce_scatter(struct paceline_comm* comm, const void* in,
                                                  void* out, uint64_t count, uint32_t dtype);
 /* `in` is one piece of `count`; `out` has `ranks` of them. `in` may be this rank's piece of `out`.
  */
-PACELINE_EXPORT int paceline_comm_allgather(struct paceline_comm* comm, const void* in, void* out,
-                                            uint64_t count, uint32_t dtype);
+PACELINE_EXPORT int paceline_comm_all_gather(struct paceline_comm* comm, const void* in, void* out,
+                                             uint64_t count, uint32_t dtype);
 PACELINE_EXPORT int paceline_comm_broadcast(struct paceline_comm* comm, void* data, uint64_t count,
                                             uint32_t dtype, uint32_t root);
 /* The sum over all ranks, in place at rank `root`; `data` of others stays as it is. */
@@ -111,19 +118,19 @@ PACELINE_EXPORT int paceline_comm_reduce(struct paceline_comm* comm, void* data,
 PACELINE_EXPORT int paceline_comm_barrier(struct paceline_comm* comm);
 /* Both have `ranks` pieces of `count`: piece r of `in` goes to rank r, piece r of `out` comes from
  * it. They must not overlap. */
-PACELINE_EXPORT int paceline_comm_alltoall(struct paceline_comm* comm, const void* in, void* out,
-                                           uint64_t count, uint32_t dtype);
+PACELINE_EXPORT int paceline_comm_all_to_all(struct paceline_comm* comm, const void* in, void* out,
+                                             uint64_t count, uint32_t dtype);
 /* The same with pieces of different sizes, one behind the other: `ranks` counts each. What rank a
  * sends to b, b expects from a. */
-PACELINE_EXPORT int paceline_comm_alltoallv(struct paceline_comm* comm, const void* in,
-                                            const uint64_t* in_counts, void* out,
-                                            const uint64_t* out_counts, uint32_t dtype);
+PACELINE_EXPORT int paceline_comm_all_to_all_v(struct paceline_comm* comm, const void* in,
+                                               const uint64_t* in_counts, void* out,
+                                               const uint64_t* out_counts, uint32_t dtype);
 
 /*
- * From one rank to another, by these two alone; others need not know. What a pair sends arrives in
- * that order, and is received with the same count and type. `exchange` does both at once, with one
- * peer or two: a ring of ranks that each send before they receive would wait for ever. To itself
- * where both peers are this rank.
+ * From one rank to another. Only these two ranks call. Messages of a pair arrive in the order sent,
+ * and are received with the same count and type. `exchange` sends and receives at once, with one
+ * peer or two: ranks in a ring that each send before they receive would block forever. With `to`
+ * and `from` equal to this rank it copies.
  */
 PACELINE_EXPORT int paceline_comm_send(struct paceline_comm* comm, const void* data, uint64_t count,
                                        uint32_t dtype, uint32_t to);
@@ -134,34 +141,35 @@ PACELINE_EXPORT int paceline_comm_exchange(struct paceline_comm* comm, const voi
                                            uint64_t in_count, uint32_t from, uint32_t dtype);
 
 /*
- * The sum of arrays of which each rank has some rows: `count` rows of `width` values, and their
- * numbers, in any order, a number more than once too. Rows of one number are added up by rank, and
- * within a rank as given: the same bits everywhere. Call `sparse_result` for them, with room for
- * what *result_count says: numbers ascending, each once. They are kept until then, or the next
- * sparse allreduce.
+ * The sum of arrays of which each rank has some rows: `count` rows of `width` values, and their row
+ * numbers in any order, with repetitions. Rows of one number are added up by rank, and within a
+ * rank in the order given, so the bits are the same everywhere. `sparse_result` then copies the
+ * result out, of which *result_count says the rows: ascending numbers, each once. The communicator
+ * keeps it until then, or until the next sparse all-reduce.
  */
-PACELINE_EXPORT int paceline_comm_allreduce_sparse(struct paceline_comm* comm,
-                                                   const int64_t* indices, const void* values,
-                                                   uint64_t count, uint64_t width, uint32_t dtype,
-                                                   uint64_t* result_count);
+PACELINE_EXPORT int paceline_comm_all_reduce_sparse(struct paceline_comm* comm,
+                                                    const int64_t* indices, const void* values,
+                                                    uint64_t count, uint64_t width, uint32_t dtype,
+                                                    uint64_t* result_count);
 PACELINE_EXPORT int paceline_comm_sparse_result(struct paceline_comm* comm, int64_t* indices,
                                                 void* values, uint64_t count);
 
 /*
- * An allreduce that is done on a thread of the communicator, after all that was started before it;
- * the caller computes on. `data` is in use until `wait` for its ticket has returned, with its code
- * or that of an earlier one that failed, or the communicator has been destroyed. Blocks while 4096
- * are under way.
+ * An all-reduce in the background: on a thread of the communicator, after all that was started
+ * before it. `data` is in use until `wait` for its ticket has returned, or the communicator is
+ * destroyed. `wait` returns its code, or that of an earlier call that failed. Blocks while 4096
+ * calls are under way.
  */
-PACELINE_EXPORT int paceline_comm_allreduce_start(struct paceline_comm* comm, void* data,
-                                                  uint64_t count, uint32_t dtype, uint64_t* ticket);
+PACELINE_EXPORT int paceline_comm_all_reduce_start(struct paceline_comm* comm, void* data,
+                                                   uint64_t count, uint32_t dtype,
+                                                   uint64_t* ticket);
 /*
- * The same of floats, in fewer bytes between hosts and at the price of bits: lossy, but what is
- * lost is late, not gone. The sum is that of `data` and `rest` of all ranks, less what `rest` has
- * afterwards. It has paceline_comm_rest_count values, zeros at first, is kept from call to call of
- * the same array by the same ranks and plan, and belongs to a checkpoint. All ranks get the same
- * bits. Where all ranks are on one host nothing is coded, and there is no rest. `keep`: of a
- * million values, with PACELINE_COMM_CODEC_TOP_K; else 0.
+ * The same of floats, in fewer bytes between hosts (class Lossy, with error feedback). The result
+ * is the sum of `data` and `residual` of all ranks, less what `residual` has afterwards. All ranks
+ * get the same bits. `residual` has paceline_comm_residual_count values, zeros at first. It belongs
+ * to this array, these ranks and this plan, is kept from call to call, and belongs in a checkpoint.
+ * With all ranks on one host nothing is coded, and there is no residual. `keep`: how many of a
+ * million values PACELINE_COMM_CODEC_TOP_K sends; 0 for other codecs.
  */
 enum paceline_comm_codec {
   PACELINE_COMM_CODEC_F16 = 1,
@@ -170,24 +178,27 @@ enum paceline_comm_codec {
   PACELINE_COMM_CODEC_TOP_K = 4,
   PACELINE_COMM_CODEC_ONE_BIT = 5,
   /*
-   * Top-k of what momentum has gathered, for an optimizer that has none of its own: `rest` has
+   * Top-k of what momentum has gathered, for an optimizer that has none of its own: `residual` has
    * twice as many values, and `keep` in its upper 12 bits the momentum in thousandths.
    */
   PACELINE_COMM_CODEC_DGC = 6
 };
-PACELINE_EXPORT int paceline_comm_allreduce_coded_start(struct paceline_comm* comm, float* data,
-                                                        uint64_t count, uint32_t codec,
-                                                        uint32_t keep, float* rest,
-                                                        uint64_t rest_count, uint64_t* ticket);
-PACELINE_EXPORT int paceline_comm_rest_count(struct paceline_comm* comm, uint64_t count,
-                                             uint64_t* rest_count);
+PACELINE_EXPORT int paceline_comm_all_reduce_coded_start(struct paceline_comm* comm, float* data,
+                                                         uint64_t count, uint32_t codec,
+                                                         uint32_t keep, float* residual,
+                                                         uint64_t residual_count, uint64_t* ticket);
+PACELINE_EXPORT int paceline_comm_residual_count(struct paceline_comm* comm, uint64_t count,
+                                                 uint64_t* residual_count);
 /*
- * For PowerSGD: makes the columns of a matrix, row by row in memory, orthonormal in place, one
- * after another in double precision; zeros stay zeros. The same bits on every processor, so that
- * ranks which have the same matrix have the same one afterwards. Of no communicator.
+ * For PowerSGD: makes the columns of a matrix (row-major) orthonormal in place, one after another
+ * in double precision. Zeros stay zeros. The bits are the same on every processor, so ranks with
+ * the same matrix agree. Needs no communicator.
  */
 PACELINE_EXPORT int paceline_comm_orthonormalize(float* matrix, uint64_t rows, uint64_t columns);
 PACELINE_EXPORT int paceline_comm_wait(struct paceline_comm* comm, uint64_t ticket);
+/* *completed is 1 once the call with this ticket has ended, well or not; does not block. */
+PACELINE_EXPORT int paceline_comm_is_completed(struct paceline_comm* comm, uint64_t ticket,
+                                               uint32_t* completed);
 
 /* This rank gives up: all calls end, here and on all ranks, with an error that names this rank and
  * says `why`. From any thread. */

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream of bytes between two processes through shared memory: one writes, one reads. Both
-// cursors lie in the shared memory, and a cursor moves only after its bytes have been copied, so
-// either side may die at any instruction, and another process that has the same mapping may go on
-// in its place.
+// A stream of bytes between two processes through shared memory: one writes, one reads. The loader
+// and the communicator use it. Both cursors lie in the shared memory, and a cursor moves only after
+// its bytes are copied. So either process may die at any instruction, and another process with the
+// same mapping may continue in its place.
 //
-// Ownership: a view; the memory is the region's. Threads: one writer, one reader. Nothing waits
-// here, nothing fails: less than asked is written or read where there is no more room or data.
+// Ownership: a view; the caller owns the memory. Threads: one writer, one reader. Nothing blocks or
+// fails: a call moves fewer bytes where there is no more room or data.
 #pragma once
 
 #include <algorithm>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wakes one waiting process from any other, through shared memory. Who waits reads the count, looks
-// for work, and waits only while the count is still the same: a ring in between is never missed.
+// Wakes one waiting process from another, through shared memory. The loader and the communicator
+// use it. The waiter reads the count, looks for work, and waits only while the count is unchanged,
+// so it never misses a ring in between.
 //
-// Ownership: lies in the region. Threads: any number ring; one waits. A ring costs a system call
-// only while someone waits.
+// Ownership: lies in shared memory that its user owns. Threads: any number may ring; one waits.
+// Ringing costs a system call only while somebody waits.
 #pragma once
 
 #include <atomic>

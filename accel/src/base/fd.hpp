@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An open file, closed with its owner.
+// Owns one file descriptor and closes it. The one owner of descriptors in accel/.
 //
 // Ownership: unique. Threads: as any value. Nothing fails.
 #pragma once

@@ -18,9 +18,10 @@ namespace {
 
 constexpr std::int64_t kMillisecond = 1'000'000;
 
-int code_of(loader::Wake wake) {
-  if (wake == loader::Wake::kRung) return PACELINE_OK;
-  return wake == loader::Wake::kTimeout ? PACELINE_LOADER_NOTHING : PACELINE_LOADER_INTERRUPTED;
+int code_of(paceline::base::Wake wake) {
+  if (wake == paceline::base::Wake::kRung) return PACELINE_OK;
+  return wake == paceline::base::Wake::kTimeout ? PACELINE_LOADER_NOTHING
+                                                : PACELINE_LOADER_INTERRUPTED;
 }
 
 bool has(const paceline_loader* instance, std::uint32_t worker) {
@@ -83,8 +84,9 @@ int paceline_loader_hear(struct paceline_loader* instance, uint32_t worker, int3
   if (!has(instance, worker) || data == nullptr || size == nullptr) return PACELINE_EINVAL;
   try {
     std::string* message = nullptr;
-    const loader::Wake wake = instance->exchange.hear(worker, timeout_ms * kMillisecond, message);
-    if (wake == loader::Wake::kRung) {
+    const paceline::base::Wake wake =
+        instance->exchange.hear(worker, timeout_ms * kMillisecond, message);
+    if (wake == paceline::base::Wake::kRung) {
       *data = message->data();
       *size = message->size();
     }
@@ -108,9 +110,9 @@ int paceline_loader_collect(struct paceline_loader* instance, int32_t timeout_ms
     return PACELINE_EINVAL;
   try {
     std::string* message = nullptr;
-    const loader::Wake wake =
+    const paceline::base::Wake wake =
         instance->exchange.collect(timeout_ms * kMillisecond, *worker, message);
-    if (wake == loader::Wake::kRung) {
+    if (wake == paceline::base::Wake::kRung) {
       *data = message->data();
       *size = message->size();
     }

@@ -38,7 +38,7 @@ uint32_t draws() {
 
 bool sums(Member& member, uint64_t count) {
   std::vector<int32_t> data(count, static_cast<int32_t>(member.rank) + 1);
-  if (paceline_comm_allreduce(member.comm, data.data(), count, PACELINE_COMM_I32) != PACELINE_OK)
+  if (paceline_comm_all_reduce(member.comm, data.data(), count, PACELINE_COMM_I32) != PACELINE_OK)
     return false;
   return data.back() == static_cast<int32_t>(member.ranks * (member.ranks + 1) / 2);
 }
@@ -46,7 +46,7 @@ bool sums(Member& member, uint64_t count) {
 bool swaps_pieces(Member& member, uint64_t count) {
   const std::vector<float> in(count * member.ranks, static_cast<float>(member.rank));
   std::vector<float> out(in.size());
-  if (paceline_comm_alltoall(member.comm, in.data(), out.data(), count, PACELINE_COMM_F32) !=
+  if (paceline_comm_all_to_all(member.comm, in.data(), out.data(), count, PACELINE_COMM_F32) !=
       PACELINE_OK)
     return false;
   return out.front() == 0.0F && out.back() == static_cast<float>(member.ranks - 1);
@@ -62,8 +62,8 @@ bool hears_root(Member& member, uint64_t count, uint32_t root) {
 bool sums_meanwhile(Member& member, uint64_t count) {
   std::vector<float> data(count, 1.0F);
   uint64_t ticket = 0;
-  return paceline_comm_allreduce_start(member.comm, data.data(), count, PACELINE_COMM_F32,
-                                       &ticket) == PACELINE_OK &&
+  return paceline_comm_all_reduce_start(member.comm, data.data(), count, PACELINE_COMM_F32,
+                                        &ticket) == PACELINE_OK &&
          paceline_comm_wait(member.comm, ticket) == PACELINE_OK &&
          data.back() == static_cast<float>(member.ranks);
 }
@@ -115,12 +115,13 @@ void wait_for(SharedFlag& rounds, uint32_t count) {
 void strikes(uint32_t seed, int signal) {
   Dice random(seed);
   const std::vector<std::vector<int>> shapes{{0, 0, 1, 1}, {0, 1, 1, 0, 1}, {0, 0, 0}};
-  // Long enough that a busy machine's pauses are not taken for silence.
-  const Shape shape{.hosts = shapes[random() % shapes.size()], .plan = kMixed, .silence_ms = 4000};
+  // Long enough that a busy machine's pauses are not taken for heartbeat timeout.
+  const Shape shape{
+      .hosts = shapes[random() % shapes.size()], .plan = kMixed, .heartbeat_timeout_ms = 4000};
   const auto ranks = static_cast<uint32_t>(shape.hosts.size());
   const uint32_t victim = random() % ranks;
   const uint32_t after = ranks * (1 + random() % 30);
-  std::vector<std::string> doors;
+  std::vector<std::string> listeners;
   {
     SharedFlag rounds;
     World world;
@@ -133,17 +134,17 @@ void strikes(uint32_t seed, int signal) {
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       int status = 0;
       if (rank != victim) CHECK(::waitpid(world.pid(rank), &status, 0) > 0 && status == 0);
-      std::array<char, 1024> card{};
+      std::array<char, 1024> info{};
       uint64_t size = 0;
       CHECK_EQ(SharedStore::get(&world.store(), ("world/" + std::to_string(rank)).c_str(),
-                                card.data(), card.size() - 1, &size, 1000),
+                                info.data(), info.size() - 1, &size, 1000),
                0);
-      doors.push_back(value_of(card.data(), "door"));
-      CHECK(!doors.back().empty());
+      listeners.push_back(value_of(info.data(), "listener"));
+      CHECK(!listeners.back().empty());
     }
   }
   // The victim is gone too, now: nothing has a name any more.
-  for (const std::string& door : doors) CHECK_EQ(mentions("/proc/net/unix", door), 0U);
+  for (const std::string& listener : listeners) CHECK_EQ(mentions("/proc/net/unix", listener), 0U);
   CHECK_EQ(shared_names(), 0U);
 }
 
@@ -187,7 +188,7 @@ int across_cables(std::size_t cables, const std::string& plan,
   SharedStore store;
   const Shape shape{.hosts = {0, 0, 1, 1},
                     .plan = plan,
-                    .silence_ms = 4000,
+                    .heartbeat_timeout_ms = 4000,
                     .addresses = {addresses_of(0, cables), addresses_of(1, cables)}};
   const auto rank_of = [&](uint32_t rank) {
     const pid_t child = ::fork();
@@ -207,8 +208,8 @@ int across_cables(std::size_t cables, const std::string& plan,
   };
   if (::unshare(::geteuid() == 0 ? CLONE_NEWNET : CLONE_NEWNET | CLONE_NEWUSER) != 0)
     return kNoNetworks;
-  const pid_t far = ::fork();
-  if (far == 0) {
+  const pid_t inter_node = ::fork();
+  if (inter_node == 0) {
     settled.value.store(::unshare(CLONE_NEWNET) == 0 ? 1 : 9);
     while (settled.value.load() == 1) ::usleep(500);
     if (settled.value.load() == 9) ::_exit(kNoNetworks);
@@ -220,18 +221,18 @@ int across_cables(std::size_t cables, const std::string& plan,
   bool made = settled.value.load() == 1;
   for (std::size_t cable = 0; cable < cables; ++cable)
     made = made && runs("ip link add " + device_of(0, cable) + " type veth peer name " +
-                        device_of(1, cable) + " netns " + std::to_string(far));
+                        device_of(1, cable) + " netns " + std::to_string(inter_node));
   made = made && brings_up(0, cables);
   settled.value.store(made ? 2 : 9);
   while (settled.value.load() == 2) ::usleep(500);
   if (settled.value.load() == 9) {
-    ::waitpid(far, nullptr, 0);
+    ::waitpid(inter_node, nullptr, 0);
     return kNoNetworks;
   }
   const std::vector<pid_t> near{rank_of(0), rank_of(1)};
   const bool done = meanwhile();
   const bool here = all_well(near);
-  return all_well({far}) && here && done ? 0 : 1;
+  return all_well({inter_node}) && here && done ? 0 : 1;
 }
 
 // In a process of its own, whose networks end with it.
@@ -264,7 +265,7 @@ int pulls_one_of_two_cables() {
   SharedFlag rounds;
   const auto body = [&](Member& member) {
     std::vector<float> data(500'000, 1.0F);
-    while (paceline_comm_allreduce(member.comm, data.data(), data.size(), PACELINE_COMM_F32) ==
+    while (paceline_comm_all_reduce(member.comm, data.data(), data.size(), PACELINE_COMM_F32) ==
            PACELINE_OK)
       rounds.value.fetch_add(1);
     const std::string why = member.why();

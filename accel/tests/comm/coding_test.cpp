@@ -54,10 +54,10 @@ float bound(Codec codec, const std::vector<float>& values, std::size_t i) {
 
 // Decoded; the bytes end where they say.
 std::vector<float> through(const Coding& coding, const std::vector<float>& values,
-                           std::vector<float>& rest) {
+                           std::vector<float>& residual) {
   const std::size_t size = coded_bytes(coding, values.size());
   std::vector<std::byte> coded(size + 1, std::byte{0x5a});
-  paceline::comm::encode(coding, values.data(), rest.data(), coded.data(), values.size());
+  paceline::comm::encode(coding, values.data(), residual.data(), coded.data(), values.size());
   CHECK(coded[size] == std::byte{0x5a});
   std::vector<float> decoded(values.size(), 77.0F);
   paceline::comm::decode(coding, coded.data(), decoded.data(), values.size());
@@ -70,12 +70,12 @@ CASE(comm_coding_loses_no_more_than_it_may_and_keeps_what_it_lost) {
   for (const Coding& coding : kCodings) {
     for (const uint64_t count : {0U, 1U, 2U, 255U, 256U, 257U, 1023U, 1024U, 1025U, 9001U}) {
       const std::vector<float> values = drawn(static_cast<uint32_t>(count), count);
-      std::vector<float> rest(count);
-      const std::vector<float> decoded = through(coding, values, rest);
+      std::vector<float> residual(count);
+      const std::vector<float> decoded = through(coding, values, residual);
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < count; ++i) {
-        wrong += std::fabs(rest[i]) > bound(coding.codec, values, i) ? 1 : 0;
-        wrong += std::fabs(decoded[i] + rest[i] - values[i]) > 1e-6F ? 1 : 0;
+        wrong += std::fabs(residual[i]) > bound(coding.codec, values, i) ? 1 : 0;
+        wrong += std::fabs(decoded[i] + residual[i] - values[i]) > 1e-6F ? 1 : 0;
       }
       CHECK_EQ(wrong, 0U);
       // With one of a million kept: the largest, alone.
@@ -93,12 +93,12 @@ CASE(comm_coding_delivers_late_what_it_lost) {
   constexpr uint64_t kCount = 3001;
   for (const Coding& coding : kCodings) {
     if (coding.keep == 1) continue;
-    std::vector<float> rest(kCount);
+    std::vector<float> residual(kCount);
     std::vector<double> sent(kCount);
     std::vector<double> meant(kCount);
     for (uint32_t step = 0; step < 40; ++step) {
       const std::vector<float> values = drawn(step, kCount);
-      const std::vector<float> decoded = through(coding, values, rest);
+      const std::vector<float> decoded = through(coding, values, residual);
       for (std::size_t i = 0; i < kCount; ++i) {
         sent[i] += decoded[i];
         meant[i] += values[i];
@@ -106,10 +106,10 @@ CASE(comm_coding_delivers_late_what_it_lost) {
     }
     double worst = 0;
     for (std::size_t i = 0; i < kCount; ++i)
-      worst = std::max(worst, std::abs(meant[i] - sent[i] - rest[i]));
+      worst = std::max(worst, std::abs(meant[i] - sent[i] - residual[i]));
     CHECK(worst < 1e-4);
     // What is late stays bounded: it does not pile up.
-    CHECK(largest(rest, 0, kCount) < 25.0F);
+    CHECK(largest(residual, 0, kCount) < 25.0F);
   }
 }
 
@@ -119,30 +119,30 @@ CASE(comm_coding_of_what_is_not_finite_or_out_of_range) {
     for (const float bad : {infinite, -infinite, std::numeric_limits<float>::quiet_NaN()}) {
       std::vector<float> values = drawn(3, 2000);
       values[1500] = bad;
-      std::vector<float> rest(values.size());
-      const std::vector<float> decoded = through(coding, values, rest);
+      std::vector<float> residual(values.size());
+      const std::vector<float> decoded = through(coding, values, residual);
       CHECK(!std::isfinite(decoded[1500]));
       CHECK(std::isfinite(decoded[5]));
       // The next step knows nothing of it.
-      CHECK(
-          std::all_of(rest.begin(), rest.end(), [](float value) { return std::isfinite(value); }));
+      CHECK(std::all_of(residual.begin(), residual.end(),
+                        [](float value) { return std::isfinite(value); }));
       // More of it than is sent.
       std::fill(values.begin(), values.end(), bad);
-      const std::vector<float> spoiled = through(coding, values, rest);
+      const std::vector<float> spoiled = through(coding, values, residual);
       CHECK(std::any_of(spoiled.begin(), spoiled.end(),
                         [](float value) { return !std::isfinite(value); }));
-      CHECK(
-          std::all_of(rest.begin(), rest.end(), [](float value) { return std::isfinite(value); }));
+      CHECK(std::all_of(residual.begin(), residual.end(),
+                        [](float value) { return std::isfinite(value); }));
       values = drawn(4, 2000);
-      const std::vector<float> next = through(coding, values, rest);
+      const std::vector<float> next = through(coding, values, residual);
       CHECK(
           std::all_of(next.begin(), next.end(), [](float value) { return std::isfinite(value); }));
     }
   }
   // What fp16 cannot say at once it says in pieces.
-  std::vector<float> rest(1);
-  CHECK_EQ(through(kCodings[0], {100'000.0F}, rest)[0], 65504.0F);
-  CHECK_EQ(through(kCodings[0], {0.0F}, rest)[0], 34496.0F);
+  std::vector<float> residual(1);
+  CHECK_EQ(through(kCodings[0], {100'000.0F}, residual)[0], 65504.0F);
+  CHECK_EQ(through(kCodings[0], {0.0F}, residual)[0], 34496.0F);
   // Too small for a scale: kept until it is not.
   std::vector<float> tiny(1);
   CHECK_EQ(through(kCodings[2], {1e-35F}, tiny)[0], 0.0F);
@@ -159,18 +159,18 @@ bool holds(bool good, const std::string& what) {
 struct Coded {
   paceline_comm* comm;
   Coding coding;
-  std::vector<float> rest;
+  std::vector<float> residual;
 
   Coded(Member& member, const Coding& how, uint64_t count) : comm(member.comm), coding(how) {
     uint64_t size = 0;
-    paceline_comm_rest_count(comm, count, &size);
-    rest.resize(size * how.rests());
+    paceline_comm_residual_count(comm, count, &size);
+    residual.resize(size * how.residuals());
   }
   int sum(std::vector<float>& data) {
     uint64_t ticket = 0;
-    const int code = paceline_comm_allreduce_coded_start(
+    const int code = paceline_comm_all_reduce_coded_start(
         comm, data.data(), data.size(), static_cast<uint32_t>(coding.codec),
-        coding.keep | coding.momentum << 20, rest.data(), rest.size(), &ticket);
+        coding.keep | coding.momentum << 20, residual.data(), residual.size(), &ticket);
     return code == PACELINE_OK ? paceline_comm_wait(comm, ticket) : code;
   }
 };
@@ -192,7 +192,7 @@ bool arrives(Member& member, const Coding& coding, uint64_t count) {
     }
     good = holds(coded.sum(data) == PACELINE_OK, what + " ends") && good;
     std::vector<float> all(count * member.ranks);
-    paceline_comm_allgather(member.comm, data.data(), all.data(), count, PACELINE_COMM_F32);
+    paceline_comm_all_gather(member.comm, data.data(), all.data(), count, PACELINE_COMM_F32);
     for (uint32_t rank = 0; rank < member.ranks; ++rank)
       good = holds(count == 0 || std::memcmp(all.data() + rank * count, data.data(),
                                              count * sizeof(float)) == 0,
@@ -208,8 +208,8 @@ bool arrives(Member& member, const Coding& coding, uint64_t count) {
   }
   // All that is late, wherever it is.
   double kept = 0;
-  for (const float value : coded.rest) kept += value;
-  paceline_comm_allreduce(member.comm, &kept, 1, PACELINE_COMM_F64);
+  for (const float value : coded.residual) kept += value;
+  paceline_comm_all_reduce(member.comm, &kept, 1, PACELINE_COMM_F64);
   good = holds(std::abs(late - kept) < 1e-3 + 1e-6 * static_cast<double>(count),
                what + ": nothing is gone") &&
          good;
@@ -239,12 +239,12 @@ CASE(comm_coding_of_what_momentum_has_gathered) {
   // As the rule reads, a value at a time.
   constexpr std::size_t kCount = 999;
   constexpr Coding kDeep{.codec = Codec::kDgc, .keep = 100'000, .momentum = 900};
-  std::vector<float> rest(2 * kCount);
+  std::vector<float> residual(2 * kCount);
   std::vector<float> v(kCount);
   std::vector<float> u(kCount);
   for (uint32_t step = 0; step < 6; ++step) {
     const auto values = drawn(step, kCount);
-    const auto sent = through(kDeep, values, rest);
+    const auto sent = through(kDeep, values, residual);
     for (std::size_t i = 0; i < kCount; ++i) {
       u[i] = 0.9F * u[i] + values[i];
       v[i] += u[i];
@@ -257,15 +257,16 @@ CASE(comm_coding_of_what_momentum_has_gathered) {
       CHECK(std::fabs(sent[i] - (goes ? v[i] : 0.0F)) <= 1e-5F);
       if (goes) v[i] = u[i] = 0.0F;
       some += goes ? 1 : 0;
-      CHECK(std::fabs(rest[i] - v[i]) <= 1e-5F && std::fabs(rest[kCount + i] - u[i]) <= 1e-5F);
+      CHECK(std::fabs(residual[i] - v[i]) <= 1e-5F &&
+            std::fabs(residual[kCount + i] - u[i]) <= 1e-5F);
     }
     CHECK_EQ(some, 100U);
   }
   // What is not finite leaves nothing in either.
   const auto spoilt =
-      through(kDeep, std::vector<float>(kCount, std::numeric_limits<float>::infinity()), rest);
+      through(kDeep, std::vector<float>(kCount, std::numeric_limits<float>::infinity()), residual);
   CHECK(!std::isfinite(spoilt[0]));
-  for (const float value : rest) CHECK_EQ(value, 0.0F);
+  for (const float value : residual) CHECK_EQ(value, 0.0F);
 }
 
 CASE(comm_coded_sums_with_momentum_are_top_k_where_it_is_none) {
@@ -299,12 +300,13 @@ CASE(comm_coded_sums_that_differ_are_named) {
       uint32_t keep;
       uint64_t size;
     };
-    const std::vector<Wrong> wrong{
-        {9, 0, coded.rest.size()}, {4, 0, coded.rest.size()}, {1, 0, coded.rest.size() + 1}};
+    const std::vector<Wrong> wrong{{9, 0, coded.residual.size()},
+                                   {4, 0, coded.residual.size()},
+                                   {1, 0, coded.residual.size() + 1}};
     for (const Wrong& one : wrong)
-      if (paceline_comm_allreduce_coded_start(member.comm, data.data(), kCount, one.codec, one.keep,
-                                              coded.rest.data(), one.size,
-                                              &ticket) != PACELINE_EINVAL)
+      if (paceline_comm_all_reduce_coded_start(member.comm, data.data(), kCount, one.codec,
+                                               one.keep, coded.residual.data(), one.size,
+                                               &ticket) != PACELINE_EINVAL)
         return false;
     const bool failed = coded.sum(data) == PACELINE_COMM_EPEER;
     const std::string why = member.why();
@@ -320,8 +322,8 @@ CASE(comm_coded_sums_on_one_host_are_exact) {
     std::vector<float> data = drawn(member.rank, 5000);
     std::vector<float> exact = data;
     Coded coded(member, kCodings[3], data.size());
-    paceline_comm_allreduce(member.comm, exact.data(), exact.size(), PACELINE_COMM_F32);
-    return coded.rest.empty() && coded.sum(data) == PACELINE_OK && data == exact;
+    paceline_comm_all_reduce(member.comm, exact.data(), exact.size(), PACELINE_COMM_F32);
+    return coded.residual.empty() && coded.sum(data) == PACELINE_OK && data == exact;
   };
   CHECK_EQ(World::run({.hosts = {0, 0, 0}, .plan = ""}, body), 0);
 }

@@ -80,7 +80,7 @@ bool sums_exactly(Member& member, uint32_t type, uint64_t count) {
     for (uint32_t rank = 0; rank < member.ranks; ++rank) sum += small_integer(i, rank);
     return sum;
   });
-  const int code = paceline_comm_allreduce(member.comm, data.data(), count, type);
+  const int code = paceline_comm_all_reduce(member.comm, data.data(), count, type);
   const auto wrong = std::mismatch(data.begin(), data.end(), wanted.begin()).first - data.begin();
   return expect(
       code == PACELINE_OK && data == wanted,
@@ -107,7 +107,7 @@ bool gathers_exactly(Member& member, uint32_t type, uint64_t count) {
   const auto wanted = encoded(type, count * member.ranks, [&](uint64_t i) {
     return small_integer(i % count, static_cast<uint32_t>(i / count));
   });
-  const int code = paceline_comm_allgather(member.comm, in.data(), out.data(), count, type);
+  const int code = paceline_comm_all_gather(member.comm, in.data(), out.data(), count, type);
   return expect(code == PACELINE_OK && out == wanted, "allgather " + case_of(type, count));
 }
 
@@ -171,9 +171,9 @@ std::vector<float> gradients(uint32_t rank, uint64_t count) {
 std::vector<float> agreed_sum(Member& member, uint64_t count) {
   std::vector<float> mine = gradients(member.rank, count);
   std::vector<float> all(count * member.ranks);
-  if (paceline_comm_allreduce(member.comm, mine.data(), count, PACELINE_COMM_F32) != PACELINE_OK)
+  if (paceline_comm_all_reduce(member.comm, mine.data(), count, PACELINE_COMM_F32) != PACELINE_OK)
     return {};
-  if (paceline_comm_allgather(member.comm, mine.data(), all.data(), count, PACELINE_COMM_F32) !=
+  if (paceline_comm_all_gather(member.comm, mine.data(), all.data(), count, PACELINE_COMM_F32) !=
       PACELINE_OK)
     return {};
   for (uint32_t rank = 0; rank < member.ranks; ++rank)
@@ -301,19 +301,19 @@ CASE(comm_flows_go_over_all_addresses_that_every_rank_has) {
   CHECK_EQ(World::run(over({"127.0.0.9,127.0.0.1,127.0.0.2", "127.0.0.9,127.0.0.3"}),
                       told("of ", "2,2")),
            0);
-  using paceline::comm::Card;
-  const auto card = [](const char* host, const std::vector<const char*>& addresses) {
-    Card made;
+  using paceline::comm::PeerInfo;
+  const auto info = [](const char* host, const std::vector<const char*>& addresses) {
+    PeerInfo made;
     made.host = host;
     for (const char* address : addresses) made.endpoints.push_back({address, 1});
     return made;
   };
-  std::vector<Card> cards{card("a", {"172.17.0.1", "10.0.0.1", "10.1.0.1"}),
-                          card("a", {"10.0.0.1", "10.1.0.1"}),
-                          card("b", {"172.17.0.1", "10.0.0.2", "10.1.0.2", "10.2.0.2"})};
-  paceline::comm::pair_endpoints(cards);
-  for (const Card& one : cards) CHECK_EQ(one.endpoints.size(), 2U);
-  CHECK(cards[0].endpoints[0].address == "10.0.0.1" && cards[2].endpoints[1].address == "10.1.0.2");
+  std::vector<PeerInfo> peers{info("a", {"172.17.0.1", "10.0.0.1", "10.1.0.1"}),
+                              info("a", {"10.0.0.1", "10.1.0.1"}),
+                              info("b", {"172.17.0.1", "10.0.0.2", "10.1.0.2", "10.2.0.2"})};
+  paceline::comm::pair_endpoints(peers);
+  for (const PeerInfo& one : peers) CHECK_EQ(one.endpoints.size(), 2U);
+  CHECK(peers[0].endpoints[0].address == "10.0.0.1" && peers[2].endpoints[1].address == "10.1.0.2");
 }
 
 CASE(comm_sums_are_the_same_bits_on_all_ranks_and_again_and_near_fp64) {
@@ -344,7 +344,8 @@ CASE(comm_halves_are_added_in_fp32) {
     auto data =
         encoded(PACELINE_COMM_F16, 3, [&](uint64_t) { return member.rank == 0 ? 2048 : 1; });
     const auto wanted = encoded(PACELINE_COMM_F16, 3, [&](uint64_t) { return 2052; });
-    return paceline_comm_allreduce(member.comm, data.data(), 3, PACELINE_COMM_F16) == PACELINE_OK &&
+    return paceline_comm_all_reduce(member.comm, data.data(), 3, PACELINE_COMM_F16) ==
+               PACELINE_OK &&
            data == wanted;
   };
   CHECK_EQ(World::run({.hosts = {0, 0, 0, 0, 0}, .plan = "algorithm=hierarchical"}, body), 0);
@@ -359,7 +360,7 @@ CASE(comm_several_communicators_over_subsets_at_once) {
     bool good = true;
     for (int round = 0; round < 20; ++round) {
       std::vector<int32_t> data(1000, static_cast<int32_t>(member.rank));
-      good = paceline_comm_allreduce(pair.comm, data.data(), data.size(), PACELINE_COMM_I32) ==
+      good = paceline_comm_all_reduce(pair.comm, data.data(), data.size(), PACELINE_COMM_I32) ==
                  PACELINE_OK &&
              data[999] == static_cast<int32_t>(2 * (member.rank % 2) + 2) && good;
       good = sums_exactly(member, PACELINE_COMM_F32, 10'000) && good;

@@ -33,7 +33,7 @@ bool ends_naming(Member& member, uint32_t victim, SharedFlag& rounds) {
   std::vector<float> data(300'000, 1.0F);
   int code = PACELINE_OK;
   while (code == PACELINE_OK) {
-    code = paceline_comm_allreduce(member.comm, data.data(), data.size(), PACELINE_COMM_F32);
+    code = paceline_comm_all_reduce(member.comm, data.data(), data.size(), PACELINE_COMM_F32);
     rounds.value.fetch_add(1);
   }
   int32_t named = -1;
@@ -88,25 +88,27 @@ CASE(comm_killed_rank_is_named_by_every_survivor_at_once) {
   for (const char* plan : {kFlatPlan, kHierarchicalPlan})
     for (const auto& hosts :
          {std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 0, 0}, std::vector<int>{0, 1, 2, 3, 3}})
-      CHECK(survivors_end({.hosts = hosts, .plan = plan, .silence_ms = 20'000}, SIGKILL) <
+      CHECK(survivors_end({.hosts = hosts, .plan = plan, .heartbeat_timeout_ms = 20'000}, SIGKILL) <
             Milliseconds(10'000));
   for (const char* plan : {"algorithm=doubling", "algorithm=tree"})
-    CHECK(survivors_end({.hosts = {0, 0, 1, 1, 1}, .plan = plan, .silence_ms = 20'000}, SIGKILL) <
-          Milliseconds(10'000));
+    CHECK(survivors_end({.hosts = {0, 0, 1, 1, 1}, .plan = plan, .heartbeat_timeout_ms = 20'000},
+                        SIGKILL) < Milliseconds(10'000));
 }
 
 CASE(comm_stopped_rank_is_named_by_every_survivor_within_the_silence) {
   for (const char* plan : {kFlatPlan, kHierarchicalPlan}) {
-    // Long enough that a busy machine's pauses are not taken for silence of the others.
+    // Long enough that a busy machine's pauses are not taken for heartbeat timeout of the others.
     const auto took =
-        survivors_end({.hosts = {0, 0, 1, 1}, .plan = plan, .silence_ms = 4000}, SIGSTOP);
+        survivors_end({.hosts = {0, 0, 1, 1}, .plan = plan, .heartbeat_timeout_ms = 4000}, SIGSTOP);
     CHECK(took >= Milliseconds(3000) && took < Milliseconds(20'000));
   }
 }
 
 CASE(comm_a_rank_that_lives_but_does_not_come_is_named) {
-  const Shape shape{
-      .hosts = {0, 0, 1, 1}, .plan = kHierarchicalPlan, .silence_ms = 5000, .timeout_ms = 5000};
+  const Shape shape{.hosts = {0, 0, 1, 1},
+                    .plan = kHierarchicalPlan,
+                    .heartbeat_timeout_ms = 5000,
+                    .timeout_ms = 5000};
   SharedFlag done;
   const auto body = [&](Member& member) {
     if (member.rank == kVictim) {
@@ -115,9 +117,9 @@ CASE(comm_a_rank_that_lives_but_does_not_come_is_named) {
     }
     std::vector<double> data(1000);
     const int code =
-        paceline_comm_allreduce(member.comm, data.data(), data.size(), PACELINE_COMM_F64);
+        paceline_comm_all_reduce(member.comm, data.data(), data.size(), PACELINE_COMM_F64);
     const bool good =
-        fails_naming(code, member, kVictim, "has not done its part of allreduce #2 of 1000 fp64");
+        fails_naming(code, member, kVictim, "has not done its part of all_reduce #2 of 1000 fp64");
     done.value.fetch_add(1);
     return good;
   };
@@ -154,13 +156,13 @@ CASE(comm_ranks_that_call_different_things_fail_by_name) {
         const bool other = member.rank == kVictim;
         int code = PACELINE_OK;
         if (kind == 0)
-          code = paceline_comm_allreduce(member.comm, data.data(), other ? 4000 : 5000,
-                                         PACELINE_COMM_F32);
+          code = paceline_comm_all_reduce(member.comm, data.data(), other ? 4000 : 5000,
+                                          PACELINE_COMM_F32);
         else if (kind == 1 && other)
-          code = paceline_comm_allgather(member.comm, data.data(), all.data(), 5000,
-                                         PACELINE_COMM_F32);
+          code = paceline_comm_all_gather(member.comm, data.data(), all.data(), 5000,
+                                          PACELINE_COMM_F32);
         else if (kind == 1)
-          code = paceline_comm_allreduce(member.comm, data.data(), 5000, PACELINE_COMM_F32);
+          code = paceline_comm_all_reduce(member.comm, data.data(), 5000, PACELINE_COMM_F32);
         else
           code = paceline_comm_broadcast(member.comm, data.data(), 5000, PACELINE_COMM_F32,
                                          other ? 1 : 0);
@@ -173,7 +175,8 @@ CASE(comm_ranks_that_call_different_things_fail_by_name) {
           std::cerr << "kind " << kind << ": code " << code << ": " << member.why() << "\n";
         return good;
       };
-      CHECK_EQ(World::run({.hosts = {0, 0, 1, 1}, .plan = plan, .silence_ms = 5000}, body), 0);
+      CHECK_EQ(
+          World::run({.hosts = {0, 0, 1, 1}, .plan = plan, .heartbeat_timeout_ms = 5000}, body), 0);
     }
 }
 
@@ -232,13 +235,13 @@ CASE(comm_strangers_at_the_door_are_turned_away) {
     return good;
   };
   world.spawn([&] { return body(0); });
-  std::array<char, 1024> card{};
+  std::array<char, 1024> info{};
   uint64_t size = 0;
-  CHECK_EQ(SharedStore::get(&world.store(), "world/0", card.data(), card.size() - 1, &size, 20'000),
+  CHECK_EQ(SharedStore::get(&world.store(), "world/0", info.data(), info.size() - 1, &size, 20'000),
            0);
-  const std::string text = card.data();
+  const std::string text = info.data();
   const int port = std::atoi(value_of(text, "port").c_str());
-  CHECK_EQ(mentions("/proc/net/unix", value_of(text, "door")), 1U);
+  CHECK_EQ(mentions("/proc/net/unix", value_of(text, "listener")), 1U);
   sockaddr_in where{};
   where.sin_family = AF_INET;
   where.sin_port = htons(static_cast<uint16_t>(port));
@@ -255,7 +258,7 @@ CASE(comm_strangers_at_the_door_are_turned_away) {
   }
   world.spawn([&] { return body(1); });
   CHECK_EQ(world.finish(), 0);
-  CHECK_EQ(mentions("/proc/net/unix", value_of(text, "door")), 0U);
+  CHECK_EQ(mentions("/proc/net/unix", value_of(text, "listener")), 0U);
   for (const int stranger : strangers) ::close(stranger);
 }
 
@@ -272,7 +275,7 @@ CASE(comm_nothing_is_left_behind) {
       // Pairs of a host have memory of their own: one mate, both ways.
       std::array<int32_t, 4> out{};
       std::array<int32_t, 4> in{};
-      if (paceline_comm_alltoall(other.comm, out.data(), in.data(), 1, PACELINE_COMM_I32) !=
+      if (paceline_comm_all_to_all(other.comm, out.data(), in.data(), 1, PACELINE_COMM_I32) !=
           PACELINE_OK)
         return false;
       if (mentions("/proc/self/maps", "paceline-comm") != maps + 3) return false;
@@ -305,7 +308,7 @@ CASE(comm_options_are_refused_by_name) {
   CHECK(refusal([](auto& o) { o.rank = 1; }).find("rank: 1") == 0);
   CHECK(refusal([](auto& o) { o.ranks = 0; }).find("ranks: 0") == 0);
   CHECK(refusal([](auto& o) { o.flows = 17; }).find("flows: 17") == 0);
-  CHECK(refusal([](auto& o) { o.silence_ms = 5; }).find("silence_ms: 5") == 0);
+  CHECK(refusal([](auto& o) { o.heartbeat_timeout_ms = 5; }).find("heartbeat_timeout_ms: 5") == 0);
   CHECK(refusal([](auto& o) { o.timeout_ms = -1; }).find("timeout_ms: -1") == 0);
   CHECK(refusal([](auto& o) { o.name = nullptr; }).find("name:") == 0);
   CHECK(refusal([](auto& o) { o.plan = "order=1"; }).find("plan: order=1") == 0);

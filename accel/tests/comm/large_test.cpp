@@ -61,7 +61,7 @@ bool moves_large_arrays(Member& member) {
   const auto own = static_cast<std::int32_t>(member.rank) + 5;
   LargeArray one(own);
   bool good =
-      paceline_comm_allreduce(member.comm, one.data(), kCount, PACELINE_COMM_I32) == PACELINE_OK &&
+      paceline_comm_all_reduce(member.comm, one.data(), kCount, PACELINE_COMM_I32) == PACELINE_OK &&
       one.is(11);
   LargeArray other(0);
   const std::uint32_t peer = 1 - member.rank;

@@ -73,9 +73,9 @@ std::vector<float> moved(Member& member, uint64_t count) {
   std::vector<float> pieces = numbers(member.rank + 100, count * member.ranks);
   std::vector<float> swapped(pieces.size());
   bool good =
-      paceline_comm_allreduce(member.comm, sum.data(), count, PACELINE_COMM_F32) == PACELINE_OK;
-  good = paceline_comm_alltoall(member.comm, pieces.data(), swapped.data(), count,
-                                PACELINE_COMM_F32) == PACELINE_OK &&
+      paceline_comm_all_reduce(member.comm, sum.data(), count, PACELINE_COMM_F32) == PACELINE_OK;
+  good = paceline_comm_all_to_all(member.comm, pieces.data(), swapped.data(), count,
+                                  PACELINE_COMM_F32) == PACELINE_OK &&
          good;
   if (!good) return {};
   for (uint32_t peer = 0; peer < member.ranks; ++peer) {
@@ -172,7 +172,7 @@ CASE(comm_memory_files_keep_their_size_and_others_are_not_mapped) {
   CHECK(Mapping::of(file, 16384) == nullptr && errno == EPROTO);
   CHECK(Mapping::of(file, 4096) == nullptr && errno == EPROTO);
   // As long as it should be, but it could be made shorter.
-  const paceline::comm::Fd loose(
+  const paceline::base::Fd loose(
       static_cast<int>(::syscall(SYS_memfd_create, "paceline-comm-test", 2U)));
   CHECK(::ftruncate(loose.get(), 8192) == 0);
   CHECK(Mapping::of(loose, 8192) == nullptr && errno == EPROTO);

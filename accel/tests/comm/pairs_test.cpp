@@ -40,7 +40,7 @@ bool swaps(Member& member, uint32_t dtype, uint64_t count) {
   std::vector<Value> out(in.size());
   for (uint64_t i = 0; i < in.size(); ++i)
     in[i] = told<Value>(member.rank, static_cast<uint32_t>(i / count), i % count);
-  const int code = paceline_comm_alltoall(member.comm, in.data(), out.data(), count, dtype);
+  const int code = paceline_comm_all_to_all(member.comm, in.data(), out.data(), count, dtype);
   bool good = code == PACELINE_OK;
   for (uint64_t i = 0; i < out.size(); ++i)
     good = good && out[i] == told<Value>(static_cast<uint32_t>(i / count), member.rank, i % count);
@@ -61,8 +61,8 @@ bool swaps_unequal(Member& member, uint32_t dtype, uint64_t scale) {
       wanted.push_back(told<Value>(peer, member.rank, i));
   }
   std::vector<Value> out(wanted.size());
-  const int code = paceline_comm_alltoallv(member.comm, in.data(), in_counts.data(), out.data(),
-                                           out_counts.data(), dtype);
+  const int code = paceline_comm_all_to_all_v(member.comm, in.data(), in_counts.data(), out.data(),
+                                              out_counts.data(), dtype);
   return as_wanted(code == PACELINE_OK && out == wanted, "alltoallv of " + std::to_string(scale));
 }
 
@@ -94,7 +94,7 @@ bool passes_on(Member& member) {
                PACELINE_OK &&
            good;
   int32_t sum = token;
-  good = paceline_comm_allreduce(member.comm, &sum, 1, PACELINE_COMM_I32) == PACELINE_OK && good;
+  good = paceline_comm_all_reduce(member.comm, &sum, 1, PACELINE_COMM_I32) == PACELINE_OK && good;
   const auto n = static_cast<int32_t>(member.ranks);
   return as_wanted(
       good && token == 6 + static_cast<int32_t>(member.rank) && sum == 5 * n + n * (n + 1) / 2,
@@ -145,8 +145,8 @@ bool sums_rows(Member& member, uint64_t count, uint64_t width) {
   }
   const Given own = rows_of(member.rank, member.rank == 1 ? 0 : count, width);
   uint64_t found = 0;
-  int code = paceline_comm_allreduce_sparse(member.comm, own.indices.data(), own.values.data(),
-                                            own.indices.size(), width, PACELINE_COMM_F32, &found);
+  int code = paceline_comm_all_reduce_sparse(member.comm, own.indices.data(), own.values.data(),
+                                             own.indices.size(), width, PACELINE_COMM_F32, &found);
   std::vector<int64_t> indices(found);
   std::vector<float> values(found * width);
   if (code == PACELINE_OK)
@@ -248,14 +248,14 @@ CASE(comm_arguments_that_are_wrong_on_one_rank_end_the_call_of_all) {
     const std::vector<uint64_t> out(member.ranks, 1);
     // To itself one, from itself two.
     if (member.rank == 1) in[1] = 2;
-    const int code = paceline_comm_alltoallv(member.comm, data.data(), in.data(), data.data() + 6,
-                                             out.data(), PACELINE_COMM_F32);
+    const int code = paceline_comm_all_to_all_v(member.comm, data.data(), in.data(),
+                                                data.data() + 6, out.data(), PACELINE_COMM_F32);
     int32_t named = -1;
     const std::string why = member.why(&named);
-    return as_wanted(code == (member.rank == 1 ? PACELINE_EINVAL : PACELINE_COMM_EPEER) &&
-                         named == 1 &&
-                         why.find("rank 1 gave up: alltoallv with arguments") != std::string::npos,
-                     why);
+    return as_wanted(
+        code == (member.rank == 1 ? PACELINE_EINVAL : PACELINE_COMM_EPEER) && named == 1 &&
+            why.find("rank 1 gave up: all_to_all_v with arguments") != std::string::npos,
+        why);
   };
   for (const char* plan : {"", "memory=tcp"})
     CHECK_EQ(World::run({.hosts = {0, 0, 1, 1}, .plan = plan}, body), 0);
@@ -278,13 +278,13 @@ CASE(comm_pairs_refuse_what_makes_no_sense) {
            as_wanted(paceline_comm_exchange(comm, data.data(), 1, 0, data.data(), 1, 1, 0) ==
                          PACELINE_EINVAL,
                      "half itself") &&
-           as_wanted(paceline_comm_alltoall(comm, nullptr, data.data(), 1, 0) == PACELINE_EINVAL,
+           as_wanted(paceline_comm_all_to_all(comm, nullptr, data.data(), 1, 0) == PACELINE_EINVAL,
                      "from nowhere") &&
-           as_wanted(paceline_comm_alltoallv(comm, data.data(), huge.data(), data.data(), in.data(),
-                                             0) == PACELINE_EINVAL,
+           as_wanted(paceline_comm_all_to_all_v(comm, data.data(), huge.data(), data.data(),
+                                                in.data(), 0) == PACELINE_EINVAL,
                      "more than there is") &&
-           as_wanted(paceline_comm_allreduce_sparse(comm, index.data(), data.data(), 1, 0, 0,
-                                                    &count) == PACELINE_EINVAL,
+           as_wanted(paceline_comm_all_reduce_sparse(comm, index.data(), data.data(), 1, 0, 0,
+                                                     &count) == PACELINE_EINVAL,
                      "rows of nothing") &&
            as_wanted(
                paceline_comm_sparse_result(comm, index.data(), data.data(), 1) == PACELINE_EINVAL,

@@ -17,8 +17,8 @@ struct Started {
 
 bool start(Member& member, Started& one, std::size_t count, float value) {
   one.data.assign(count, value);
-  return paceline_comm_allreduce_start(member.comm, one.data.data(), count, PACELINE_COMM_F32,
-                                       &one.ticket) == PACELINE_OK;
+  return paceline_comm_all_reduce_start(member.comm, one.data.data(), count, PACELINE_COMM_F32,
+                                        &one.ticket) == PACELINE_OK;
 }
 
 bool names(const Member& member, int32_t rank, const std::string& words) {
@@ -67,7 +67,7 @@ CASE(comm_started_allreduces_are_done_in_order) {
       good = start(member, many[i], counts[i], static_cast<float>(member.rank + i)) && good;
     // One that is not queued comes after all that are: or ranks would meet in different calls.
     std::vector<float> last(10, 1.0F);
-    good = paceline_comm_allreduce(member.comm, last.data(), last.size(), PACELINE_COMM_F32) ==
+    good = paceline_comm_all_reduce(member.comm, last.data(), last.size(), PACELINE_COMM_F32) ==
                PACELINE_OK &&
            good;
     good = last[9] == 4.0F && good;
@@ -78,9 +78,9 @@ CASE(comm_started_allreduces_are_done_in_order) {
     }
     return good && paceline_comm_wait(member.comm, 0) == PACELINE_EINVAL &&
            paceline_comm_wait(member.comm, 7) == PACELINE_EINVAL &&
-           paceline_comm_allreduce_start(member.comm, last.data(), 1, 99, &many[0].ticket) ==
+           paceline_comm_all_reduce_start(member.comm, last.data(), 1, 99, &many[0].ticket) ==
                PACELINE_EINVAL &&
-           paceline_comm_allreduce_start(member.comm, last.data(), 1, 0, nullptr) ==
+           paceline_comm_all_reduce_start(member.comm, last.data(), 1, 0, nullptr) ==
                PACELINE_EINVAL;
   };
   for (const char* plan : {"algorithm=flat chunk=65536", "algorithm=hierarchical chunk=65536"})
@@ -125,31 +125,32 @@ CASE(comm_destroying_it_with_collectives_under_way_ends_them_on_all) {
     if (member.rank == 1) return true;  // destroys it at once
     return paceline_comm_wait(member.comm, one.ticket) == PACELINE_COMM_EPEER && hears_of_it();
   };
-  CHECK_EQ(World::run({.hosts = {0, 0, 1}, .plan = "", .silence_ms = 20'000}, body), 0);
+  CHECK_EQ(World::run({.hosts = {0, 0, 1}, .plan = "", .heartbeat_timeout_ms = 20'000}, body), 0);
 }
 
 CASE(comm_a_child_of_a_dead_rank_does_not_keep_it_alive) {
   SharedPage shared;
   World world;
   const auto begin = std::chrono::steady_clock::now();
-  world.start({.hosts = {0, 1, 1}, .plan = "", .silence_ms = 20'000}, [&](Member& member) {
-    paceline::comm_test::wait_for_all(member);
-    if (member.rank == 1) {
-      if (::fork() == 0) {
-        paceline_comm_forked(member.comm);
-        // As a loader's worker does that has not yet noticed.
-        while (shared.it.ended.load() < 2 &&
-               std::chrono::steady_clock::now() - begin < std::chrono::seconds(40))
-          ::usleep(1000);
-        ::_exit(0);
-      }
-      ::_exit(0);
-    }
-    const bool good = until_one_fails(member, shared.it.rounds) == PACELINE_COMM_EPEER &&
-                      names(member, 1, "rank 1");
-    shared.it.ended.fetch_add(1);
-    return good;
-  });
+  world.start(
+      {.hosts = {0, 1, 1}, .plan = "", .heartbeat_timeout_ms = 20'000}, [&](Member& member) {
+        paceline::comm_test::wait_for_all(member);
+        if (member.rank == 1) {
+          if (::fork() == 0) {
+            paceline_comm_forked(member.comm);
+            // As a loader's worker does that has not yet noticed.
+            while (shared.it.ended.load() < 2 &&
+                   std::chrono::steady_clock::now() - begin < std::chrono::seconds(40))
+              ::usleep(1000);
+            ::_exit(0);
+          }
+          ::_exit(0);
+        }
+        const bool good = until_one_fails(member, shared.it.rounds) == PACELINE_COMM_EPEER &&
+                          names(member, 1, "rank 1");
+        shared.it.ended.fetch_add(1);
+        return good;
+      });
   CHECK_EQ(world.finish(), 0);
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(15));
 }

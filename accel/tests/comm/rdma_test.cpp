@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RDMA between hosts: the bits are TCP's, a lost rank or rail is named, and where it cannot be, TCP
+// RDMA between hosts: the bits are TCP's, a lost rank or nic is named, and where it cannot be, TCP
 // takes its place and the plan says why. Over devices that are not there (rdma/fake_verbs.cpp);
 // with PACELINE_TEST_RDMA in the environment, what needs no faults over this machine's own.
 #include "comm/transport/rdma/rdma.hpp"
@@ -53,7 +53,7 @@ std::vector<std::byte> summed(const Member& member, uint64_t count, uint32_t typ
   std::vector<Number> values(count);
   for (Number& value : values)
     value = static_cast<Number>(random() % 1000) / static_cast<Number>(7);
-  good = paceline_comm_allreduce(member.comm, values.data(), count, type) == PACELINE_OK && good;
+  good = paceline_comm_all_reduce(member.comm, values.data(), count, type) == PACELINE_OK && good;
   const auto* const bytes = reinterpret_cast<const std::byte*>(values.data());
   return {bytes, bytes + count * sizeof(Number)};
 }
@@ -73,7 +73,7 @@ std::vector<std::byte> sums_of(const Member& member, const std::vector<uint64_t>
     for (uint16_t& half : halves) half = static_cast<uint16_t>(random() & 0x3fffU);
     for (const uint32_t type : {PACELINE_COMM_F16, PACELINE_COMM_BF16}) {
       good =
-          paceline_comm_allreduce(member.comm, halves.data(), count, type) == PACELINE_OK && good;
+          paceline_comm_all_reduce(member.comm, halves.data(), count, type) == PACELINE_OK && good;
       const auto* const bytes = reinterpret_cast<const std::byte*>(halves.data());
       all.insert(all.end(), bytes, bytes + count * sizeof(uint16_t));
     }
@@ -105,7 +105,7 @@ bool ends_by(const Member& member, int32_t victim, const std::string& why,
   std::vector<float> data(300'000, 1.0F);
   int code = PACELINE_OK;
   while (code == PACELINE_OK) {
-    code = paceline_comm_allreduce(member.comm, data.data(), data.size(), PACELINE_COMM_F32);
+    code = paceline_comm_all_reduce(member.comm, data.data(), data.size(), PACELINE_COMM_F32);
     if (rounds != nullptr) rounds->value.fetch_add(1);
   }
   int32_t named = -1;
@@ -170,7 +170,7 @@ CASE(comm_rdma_carries_16_mib_and_odd_sizes_above_and_below_a_slot) {
   const auto body = [&](Member& member) {
     bool good = agrees_with_tcp(member, shape, {16'384, 32'767, 32'769, 262'147});
     std::vector<float> data(4UL << 20, static_cast<float>(member.rank + 1));
-    good = paceline_comm_allreduce(member.comm, data.data(), data.size(), PACELINE_COMM_F32) ==
+    good = paceline_comm_all_reduce(member.comm, data.data(), data.size(), PACELINE_COMM_F32) ==
                PACELINE_OK &&
            good;
     return told(data.front() == 3.0F && data[1'234'567] == 3.0F && data.back() == 3.0F,
@@ -193,8 +193,8 @@ CASE(comm_rdma_carries_what_goes_from_rank_to_rank) {
       std::vector<int32_t> swapped(pieces.size());
       for (std::size_t i = 0; i < pieces.size(); ++i)
         pieces[i] = static_cast<int32_t>(member.rank * 1000 + i / count);
-      good = paceline_comm_alltoall(member.comm, pieces.data(), swapped.data(), count,
-                                    PACELINE_COMM_I32) == PACELINE_OK &&
+      good = paceline_comm_all_to_all(member.comm, pieces.data(), swapped.data(), count,
+                                      PACELINE_COMM_I32) == PACELINE_OK &&
              good;
       for (std::size_t i = 0; i < swapped.size(); ++i)
         good = swapped[i] == static_cast<int32_t>(i / count * 1000 + member.rank) && good;
@@ -275,9 +275,10 @@ CASE(comm_rdma_killed_and_stopped_ranks_are_named) {
     for (const int signal : {SIGKILL, SIGSTOP}) {
       World world;
       SharedFlag rounds;
-      // Long enough that a busy machine's pauses are not taken for silence of the others.
-      const Shape shape{
-          .hosts = {0, 0, 1, 1}, .plan = plan, .silence_ms = signal == SIGSTOP ? 4000 : 20'000};
+      // Long enough that a busy machine's pauses are not taken for heartbeat timeout of the others.
+      const Shape shape{.hosts = {0, 0, 1, 1},
+                        .plan = plan,
+                        .heartbeat_timeout_ms = signal == SIGSTOP ? 4000 : 20'000};
       world.start(shape, [&](Member& member) {
         return says(member, " by RDMA ") && ends_by(member, 2, "rank 2", &rounds);
       });
@@ -296,7 +297,7 @@ CASE(comm_rdma_a_broken_rail_is_named_with_its_reason) {
   const Devices devices;
   if (!devices.are_fake()) return;
   World world;
-  const Shape shape{.hosts = {0, 1}, .plan = kFlatRdma, .silence_ms = 2000};
+  const Shape shape{.hosts = {0, 1}, .plan = kFlatRdma, .heartbeat_timeout_ms = 2000};
   for (uint32_t rank = 0; rank < 2; ++rank)
     world.spawn([&, rank] {
       Member member = join(world.store(), shape, rank);
@@ -318,7 +319,8 @@ CASE(comm_rdma_what_a_rank_cannot_itself_is_blamed_on_no_peer) {
     return ends_by(member, 1,
                    "rank 1 gave up: RDMA by fake0: ibv_post_recv: Cannot allocate memory");
   };
-  CHECK_EQ(World::run({.hosts = {0, 1, 2}, .plan = kFlatRdma, .silence_ms = 2000}, body), 0);
+  CHECK_EQ(World::run({.hosts = {0, 1, 2}, .plan = kFlatRdma, .heartbeat_timeout_ms = 2000}, body),
+           0);
 }
 
 CASE(comm_rdma_a_last_message_that_is_lost_is_noticed_by_who_sent_it) {
@@ -339,7 +341,7 @@ CASE(comm_rdma_a_last_message_that_is_lost_is_noticed_by_who_sent_it) {
                     member.why().find("retry counter exceeded") != std::string::npos,
                 member.why());
   };
-  CHECK_EQ(World::run({.hosts = {0, 1}, .plan = kFlatRdma, .silence_ms = 2000}, body), 0);
+  CHECK_EQ(World::run({.hosts = {0, 1}, .plan = kFlatRdma, .heartbeat_timeout_ms = 2000}, body), 0);
 }
 
 CASE(comm_rdma_that_cannot_be_is_replaced_by_tcp_and_said) {

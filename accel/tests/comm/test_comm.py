@@ -85,43 +85,43 @@ def test_collectives_on_tensors(train: Train) -> None:
         for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64):
             with paceline.comm.Communicator() as comm:
                 x = torch.arange(1001).remainder(7).to(dtype) + rank
-                assert comm.allreduce(x) is x
+                assert comm.all_reduce(x) is x
                 assert torch.equal(x, (torch.arange(1001).remainder(7) * ranks + 3).to(dtype)), dtype
-                started = [comm.allreduce_start(torch.full((n,), rank + 1, dtype=dtype)) for n in (5, 0, 70000)]
+                started = [comm.all_reduce(torch.full((n,), rank + 1, dtype=dtype), async_op=True) for n in (5, 0, 70000)]
                 # After what was started: the same order on all ranks.
                 comm.barrier()
                 for work in reversed(started):
-                    assert (work.wait() == 6).all() and work.tensor is work.wait()
-                assert torch.equal(comm.allgather(torch.empty(6, dtype=dtype), torch.full((2,), rank, dtype=dtype)),
+                    assert work.wait() and work.is_completed() and (work.result()[0] == 6).all() and work.wait()
+                assert torch.equal(comm.all_gather(torch.empty(6, dtype=dtype), torch.full((2,), rank, dtype=dtype)),
                                    torch.tensor([0, 0, 1, 1, 2, 2], dtype=dtype))
                 mine = comm.reduce_scatter(torch.empty(2, dtype=dtype), torch.arange(6).to(dtype))
                 assert torch.equal(mine, (torch.arange(6)[2 * rank:2 * rank + 2] * 3).to(dtype))
-                assert (comm.broadcast(torch.full((3,), rank, dtype=dtype), root=2) == 2).all()
-                reduced = comm.reduce(torch.full((3,), rank + 1, dtype=dtype), root=1)
+                assert (comm.broadcast(torch.full((3,), rank, dtype=dtype), src=2) == 2).all()
+                reduced = comm.reduce(torch.full((3,), rank + 1, dtype=dtype), dst=1)
                 assert (reduced == (6 if rank == 1 else rank + 1)).all()
                 # To rank r, r + 1 elements; and to all as many.
                 mine = torch.tensor([10 * rank + r for r in range(ranks) for _ in range(r + 1)], dtype=dtype)
-                got = comm.alltoall(torch.empty(3 * (rank + 1), dtype=dtype), mine, [rank + 1] * 3, [1, 2, 3])
+                got = comm.all_to_all(torch.empty(3 * (rank + 1), dtype=dtype), mine, [rank + 1] * 3, [1, 2, 3])
                 wanted = torch.tensor([10 * r + rank for r in range(ranks) for _ in range(rank + 1)], dtype=dtype)
                 assert torch.equal(got, wanted), dtype
-                assert torch.equal(comm.alltoall(torch.empty(3, dtype=dtype), torch.arange(3).to(dtype) + 3 * rank),
+                assert torch.equal(comm.all_to_all(torch.empty(3, dtype=dtype), torch.arange(3).to(dtype) + 3 * rank),
                                    (torch.arange(3) * 3 + rank).to(dtype))
                 here = comm.exchange(torch.empty(2, dtype=dtype), torch.full((2,), rank, dtype=dtype), (rank + 1) % 3, (rank + 2) % 3)
                 assert (here == (rank + 2) % 3).all()
-                indices, sums = comm.allreduce_sparse(torch.tensor([9, rank, 9]), torch.full((3, 2, 1), rank + 1).to(dtype))
+                indices, sums = comm.all_reduce_sparse(torch.tensor([9, rank, 9]), torch.full((3, 2, 1), rank + 1).to(dtype))
                 assert indices.tolist() == [0, 1, 2, 9] and sums.flatten().tolist() == [1, 1, 2, 2, 3, 3, 12, 12]
         with paceline.comm.Communicator() as comm:
             if rank == 2:
-                comm.send(torch.arange(5.0), to=0)
+                comm.send(torch.arange(5.0), dst=0)
             if rank == 0:
-                assert torch.equal(comm.receive(torch.empty(5), source=2), torch.arange(5.0))
-            none = comm.allreduce_sparse(torch.empty(0, dtype=torch.int64), torch.empty(0, 4))
+                assert torch.equal(comm.recv(torch.empty(5), src=2), torch.arange(5.0))
+            none = comm.all_reduce_sparse(torch.empty(0, dtype=torch.int64), torch.empty(0, 4))
             assert none[0].shape == (0,) and none[1].shape == (0, 4)
         pair = dist.new_group([0, 2])
         if rank != 1:
             with paceline.comm.Communicator(pair) as both, paceline.comm.Communicator(pair, plan="algorithm=flat") as flat:
                 assert (both.rank, both.ranks) == (rank // 2, 2)
-                assert float(both.allreduce(torch.ones(1))) == float(flat.allreduce(torch.ones(1))) == 2
+                assert float(both.all_reduce(torch.ones(1))) == float(flat.all_reduce(torch.ones(1))) == 2
                 assert "algorithm=hierarchical" in both.plan() and "algorithm=flat" in flat.plan()
                 assert both.shape() == "2" and flat.tune() == "0:flat"
                 choice = both.tune(budget=timedelta(milliseconds=20))
@@ -131,16 +131,16 @@ def test_collectives_on_tensors(train: Train) -> None:
         refused = paceline.comm.Communicator()
         dist.barrier()  # none is still in the making of its own
         for wrong, name in (
-            (lambda: refused.allreduce(torch.ones(2, 2).t()), "tensor must be contiguous"),
-            (lambda: refused.allreduce(torch.ones(2, dtype=torch.int8)), "torch.int8"),
-            (lambda: refused.allreduce(torch.ones(2, device="meta")), "tensor is on meta"),
-            (lambda: refused.broadcast(torch.ones(2), root=3), "root is 3"),
-            (lambda: refused.reduce(torch.ones(2), root=-1), "root is -1"),
-            (lambda: refused.allgather(torch.ones(5), torch.ones(2)), "output has 5 elements"),
-            (lambda: refused.send(torch.ones(2), to=rank), "to is "),
-            (lambda: refused.receive(torch.ones(2), source=-1), "source is -1"),
-            (lambda: refused.alltoall(torch.ones(4), torch.ones(4)), "a multiple of 3"),
-            (lambda: refused.allreduce_sparse(torch.tensor([1]), torch.ones(2, 2)), "a row for each of 1"),
+            (lambda: refused.all_reduce(torch.ones(2, 2).t()), "tensor must be contiguous"),
+            (lambda: refused.all_reduce(torch.ones(2, dtype=torch.int8)), "torch.int8"),
+            (lambda: refused.all_reduce(torch.ones(2, device="meta")), "tensor is on meta"),
+            (lambda: refused.broadcast(torch.ones(2), src=3), "src is 3"),
+            (lambda: refused.reduce(torch.ones(2), dst=-1), "dst is -1"),
+            (lambda: refused.all_gather(torch.ones(5), torch.ones(2)), "output has 5 elements"),
+            (lambda: refused.send(torch.ones(2), dst=rank), "dst is "),
+            (lambda: refused.recv(torch.ones(2), src=-1), "src is -1"),
+            (lambda: refused.all_to_all(torch.ones(4), torch.ones(4)), "a multiple of 3"),
+            (lambda: refused.all_reduce_sparse(torch.tensor([1]), torch.ones(2, 2)), "a row for each of 1"),
             (lambda: paceline.comm.Communicator(plan="algorithm=star"), "algorithm=star"),
         ):
             try:
@@ -153,14 +153,14 @@ def test_collectives_on_tensors(train: Train) -> None:
         # Wrong on one rank alone: the others need not wait for it.
         three, wide = torch.ones(3), torch.ones(9)
         calls = {
-            "allreduce: paceline.comm: tensor must be contiguous": lambda one, bad: one.allreduce(torch.ones(2, 2).t() if bad else torch.ones(2, 2)),
-            "reduce: paceline.comm: root is 3": lambda one, bad: one.reduce(three, 3 if bad else 0),
+            "all_reduce: paceline.comm: tensor must be contiguous": lambda one, bad: one.all_reduce(torch.ones(2, 2).t() if bad else torch.ones(2, 2)),
+            "reduce: paceline.comm: dst is 3": lambda one, bad: one.reduce(three, 3 if bad else 0),
             "broadcast: paceline.comm: tensor is of torch.int8": lambda one, bad: one.broadcast(three.to(torch.int8) if bad else three),
             "reduce_scatter: paceline.comm: input has 3 elements": lambda one, bad: one.reduce_scatter(torch.ones(3), three if bad else wide),
-            "allgather: paceline.comm: output has 3 elements": lambda one, bad: one.allgather(torch.ones(3 if bad else 9), three),
-            "alltoall: paceline.comm: input has 2 elements": lambda one, bad: one.alltoall(torch.ones(3), three[:2] if bad else three),
-            "alltoall: paceline.comm: input_counts is [1, 1]": lambda one, bad: one.alltoall(torch.ones(3), three, [1, 1, 1], [1, 1] if bad else [1, 1, 1]),
-            "allreduce_sparse: paceline.comm: values is of (2,)": lambda one, bad: one.allreduce_sparse(torch.tensor([1, 2, 3]), three[:2] if bad else three[:, None]),
+            "all_gather: paceline.comm: output has 3 elements": lambda one, bad: one.all_gather(torch.ones(3 if bad else 9), three),
+            "all_to_all: paceline.comm: input has 2 elements": lambda one, bad: one.all_to_all(torch.ones(3), three[:2] if bad else three),
+            "all_to_all: paceline.comm: input_split_sizes is [1, 1]": lambda one, bad: one.all_to_all(torch.ones(3), three, [1, 1, 1], [1, 1] if bad else [1, 1, 1]),
+            "all_reduce_sparse: paceline.comm: values is of (2,)": lambda one, bad: one.all_reduce_sparse(torch.tensor([1, 2, 3]), three[:2] if bad else three[:, None]),
             "tune: 'int' object": lambda one, bad: one.tune(3 if bad else ""),
         }
         for words, call in calls.items():
@@ -177,7 +177,7 @@ def test_collectives_on_tensors(train: Train) -> None:
                     raise AssertionError(words)
         # What is one rank's own ends nothing.
         comm = paceline.comm.Communicator()
-        for own in (lambda: comm.send(three, to=rank), lambda: comm.allreduce_start(wide.view(3, 3).t())):
+        for own in (lambda: comm.send(three, dst=rank), lambda: comm.all_reduce(wide.view(3, 3).t(), async_op=True)):
             try:
                 own()
                 raise AssertionError("not refused")
@@ -187,7 +187,7 @@ def test_collectives_on_tensors(train: Train) -> None:
         leaf = torch.ones(3, requires_grad=True)
         squared = leaf ** 2
         product = squared * squared
-        comm.allreduce(squared.detach())
+        comm.all_reduce(squared.detach())
         try:
             product.sum().backward()
             raise AssertionError("autograd did not see that its input was overwritten")
@@ -276,11 +276,11 @@ def test_gradients_of_two_ranks_are_gloos_to_the_bit(train: Train) -> None:
             def forward(self, x):
                 return self.out(self.table(x))
         sparse, carried = [], []
-        carries = paceline.comm.Communicator.allreduce_sparse
+        carries = paceline.comm.Communicator.all_reduce_sparse
         def counted(self, indices, values):
             carried.append(len(indices))
             return carries(self, indices, values)
-        paceline.comm.Communicator.allreduce_sparse = counted
+        paceline.comm.Communicator.all_reduce_sparse = counted
         for hook in (False, True):
             ddp = wrap(hook, Embeds())
             for step in range(2):
@@ -441,7 +441,7 @@ def test_a_stopped_rank_is_lost_after_the_silence(train: Train) -> None:
     begin = """store = dist.distributed_c10d._get_default_store()
         store.set(f"pid/{rank}", str(os.getpid()))
         hooked = DistributedDataParallel(Several(), bucket_cap_mb=0.04)
-        paceline.comm.ddp_hook(hooked, silence=timedelta(seconds=1))"""
+        paceline.comm.ddp_hook(hooked, heartbeat_timeout=timedelta(seconds=1))"""
     # The last of the survivors ends it.
     then = """if store.add("told", 1) == 2:
                 os.kill(int(store.get("pid/1")), signal.SIGKILL)"""
@@ -506,7 +506,7 @@ def test_a_rank_is_reached_through_the_devices_that_are_named(train: Train) -> N
         reached(paceline="a,b")
         with paceline.comm.Communicator(host=f"host-{rank}") as comm:
             assert f"# flows go over 2 addresses of each rank, here 127.0.0.{2 + rank} 127.0.1.{2 + rank}" in comm.plan(), comm.plan()
-            assert comm.shape() == "1,1/2" and float(comm.allreduce(torch.ones(70000)).sum()) == 140000
+            assert comm.shape() == "1,1/2" and float(comm.all_reduce(torch.ones(70000)).sum()) == 140000
         """
         + END,
         ranks=2,

@@ -130,7 +130,7 @@ def test_the_quicker_way_is_taken_by_all_ranks(train_by_fork: Train) -> None:
         from paceline.comm import _measured
         from paceline.comm._hierarchy import Hierarchy
         from paceline.comm._layout import Layout
-        from paceline.comm._meeting import Members
+        from paceline.comm._members import Members
         clock, went = [0.0], []
         _measured._mark = lambda device: clock[0]
         def takes(name, seconds):
@@ -148,11 +148,11 @@ def test_the_quicker_way_is_taken_by_all_ranks(train_by_fork: Train) -> None:
         for count, chosen in ((3000, "_sum"), (9000, "_sum_in_group")):
             for number in range(16):
                 x = (torch.arange(count) % 7).float() + rank
-                assert torch.equal(sums.allreduce_start(x).wait(), 4 * (torch.arange(count) % 7) + 6.0)
+                assert sums.all_reduce(x, async_op=True).wait() and torch.equal(x, 4 * (torch.arange(count) % 7) + 6.0)
             first, rest = went[:10], went[10:]
             assert first == ["_sum", "_sum_in_group"] * 5 and rest == [chosen] * 6, went
             del went[:]
-        sums.allreduce_start(torch.ones(999)).wait()
+        sums.all_reduce(torch.ones(999), async_op=True).wait()
         assert went == ["_sum_in_group"], "as small as it is"
         told = "# over PyTorch's groups of gloo, measured: 11 KiB by hosts (1.00 ms against 2.00), 35 KiB flat (2.00 ms against 3.00)"
         assert told in sums.plan(), sums.plan()
@@ -242,7 +242,7 @@ def test_where_there_is_no_way_by_hosts(train_by_fork: Train) -> None:
         refused("PowerSGD:rank=1,start=1000 on GPU A here and another on some rank" if rank < 2 else "on GPU B here", compression="PowerSGD")
         # A job whose groups are split off a connected one, and a PyTorch whose sub-groups all ranks make.
         pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
-        from paceline.comm._meeting import Members
+        from paceline.comm._members import Members
         members, module = Members(pairs[rank // 2]), dist.distributed_c10d
         whole, module._get_default_group = module._get_default_group, lambda: type("Bound", (), {"bound_device_id": 0, "size": lambda: 4})
         assert "init_process_group was given a device_id" in _hierarchy.why_not_group(members)
@@ -328,7 +328,7 @@ def test_hosts_are_found_by_their_names(train_by_fork: Train) -> None:
         os.environ["NCCL_HOSTID"] = "mine"
         assert own_host() == "mine"
         layout = Layout.of(["b", "a", "b", "a", "c", "c"])
-        assert layout.hosts == ((0, 2), (1, 3), (4, 5)) and layout.lanes == ((0, 1, 4), (2, 3, 5)) and str(layout) == "2,2,2"
+        assert layout.hosts == ((0, 2), (1, 3), (4, 5)) and layout.channels == ((0, 1, 4), (2, 3, 5)) and str(layout) == "2,2,2"
 """)
     assert run.code == 0, run.output
 

@@ -32,8 +32,8 @@ LOST = """
             (bucket,) = paceline.comm.state_dict(ddp)["buckets"].values()
             everyone = [None] * ranks
             dist.all_gather_object(everyone, bucket["rest"])
-            lanes = min(map(len, hosts))
-            return torch.cat([sum(everyone[host[lane]] for host in hosts) for lane in range(lanes)])
+            channels = min(map(len, hosts))
+            return torch.cat([sum(everyone[host[channel]] for host in hosts) for channel in range(channels)])
 """
 
 

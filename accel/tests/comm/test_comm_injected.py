@@ -154,7 +154,7 @@ def test_process_groups_follow_each_other(train: Train) -> None:
     """
     run = train(
         """
-        from paceline.comm._meeting import Members
+        from paceline.comm._members import Members
         def names(number):
             dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meet-{number}", rank=int(os.environ["RANK"]), world_size=2)
             made = [Members().next_name("kind") for _ in range(2)]

@@ -29,7 +29,7 @@ ALL_ARE_TOLD = """
             os.environ.pop(name, None)
         if os.environ["WHY"] != "/nowhere":
             with paceline.comm.Communicator(timeout=timedelta(seconds=60)) as comm:
-                assert comm.allreduce(torch.ones(3)).tolist() == [ranks] * 3
+                assert comm.all_reduce(torch.ones(3)).tolist() == [ranks] * 3
 """
 
 IFNAME = "PACELINE_SOCKET_IFNAME: 'nosuch' names no network device"

@@ -38,7 +38,7 @@ std::string tuned(Member& member, const char* known) {
 
 bool adds_up(Member& member, std::size_t count) {
   std::vector<int32_t> data(count, static_cast<int32_t>(member.rank) + 1);
-  const int code = paceline_comm_allreduce(member.comm, data.data(), count, PACELINE_COMM_I32);
+  const int code = paceline_comm_all_reduce(member.comm, data.data(), count, PACELINE_COMM_I32);
   const auto wanted = static_cast<int32_t>(member.ranks * (member.ranks + 1) / 2);
   return code == PACELINE_OK &&
          std::all_of(data.begin(), data.end(), [&](int32_t value) { return value == wanted; });

@@ -98,16 +98,16 @@ inline std::size_t mentions(const char* path, const std::string& what) {
   return count;
 }
 
-// Of a rank's card, as it lies in the store.
-inline std::string value_of(const std::string& card, const std::string& key) {
-  const std::size_t at = card.find(key + "=") + key.size() + 1;
-  return card.substr(at, card.find('\n', at) - at);
+// Of a rank's peer info, as it lies in the store.
+inline std::string value_of(const std::string& info, const std::string& key) {
+  const std::size_t at = info.find(key + "=") + key.size() + 1;
+  return info.substr(at, info.find('\n', at) - at);
 }
 
 struct Shape {
   std::vector<int> hosts;  // of each rank
   std::string plan;
-  int silence_ms = 20'000;
+  int heartbeat_timeout_ms = 20'000;
   int timeout_ms = 50'000;
   std::vector<std::string> addresses{};  // of each host; none: loopback
 };
@@ -146,7 +146,7 @@ inline Member join(SharedStore& store, const Shape& shape, uint32_t rank,
                                   : shape.addresses[static_cast<std::size_t>(shape.hosts[rank])];
   options.address = address.c_str();
   options.plan = shape.plan.c_str();
-  options.silence_ms = shape.silence_ms;
+  options.heartbeat_timeout_ms = shape.heartbeat_timeout_ms;
   options.timeout_ms = shape.timeout_ms;
   const paceline_comm_store functions = store.functions();
   std::array<char, 1024> text{};

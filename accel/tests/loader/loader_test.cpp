@@ -21,8 +21,8 @@
 namespace {
 
 using paceline::base::ByteRing;
-using paceline::loader::kRingBytes;
 using paceline::base::RingCursors;
+using paceline::loader::kRingBytes;
 
 constexpr int kLong = 20'000;  // ms: longer than any test may wait
 

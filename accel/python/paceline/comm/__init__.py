@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives between the ranks of a job, on CPU tensors, and the gradients of
-DistributedDataParallel over them.
+"""Collectives of CPU tensors between the ranks of a job, and the gradients of
+DistributedDataParallel over them. Names and call shapes follow torch.distributed.
 
     communicator = paceline.comm.Communicator()        # all ranks of the process group
-    communicator.allreduce(tensor)                     # in place, the same bits on all ranks
-    communicator.alltoall(output, input)               # and others, also from one rank to another
+    communicator.all_reduce(tensor)                    # in place, the same bits on all ranks
+    work = communicator.all_reduce(tensor, async_op=True)
+    work.wait()
+    communicator.all_to_all(output, input)
     paceline.comm.ddp_hook(model)                      # the model's gradients go this way from now
-    on
-    paceline.comm.ddp_hook(model, compression="Int8")  # the same in fewer bytes between hosts
-    (class Lossy)
+    paceline.comm.ddp_hook(model, compression="Int8")  # in fewer bytes between hosts (class Lossy)
 
-Gradients on a GPU in a group of NCCL go by way of hosts over PyTorch's own process groups (FP16 and
-BF16 between hosts), without a communicator.
+Gradients on a GPU in a group of NCCL need no communicator: they go over PyTorch's own process
+groups, summed inside each host first.
 
-Ranks of one host pass data through shared memory, hosts through RDMA where both ends can, else
-through TCP. A rank that dies or stops ends every wait of every other with a CommError that names
-it. Numerics class: Reordered, for sums have another order than gloo's; bfloat16 and float16 are
-added in float32.
+Ranks of one host pass data through shared memory. Hosts use RDMA where both ends can, else TCP. If
+a rank dies or stops, every wait of every other rank ends with a CommError that names it. Numerics
+class Reordered: sums have another order than gloo's. bfloat16 and float16 are added in float32.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from paceline.comm._communicator import Communicator, Started
+    from paceline.comm._communicator import Communicator, Work
     from paceline.comm._compression import OneBit, PowerSGD
     from paceline.comm._ddp import ddp_hook, load_state_dict, state_dict
     from paceline.comm._dgc import DGC
@@ -41,7 +40,7 @@ __all__ = [
     "OneBit",
     "OneBitAdam",
     "PowerSGD",
-    "Started",
+    "Work",
     "ddp_hook",
     "load_state_dict",
     "state_dict",
@@ -54,7 +53,7 @@ _MODULES = {
     "OneBit": "_compression",
     "OneBitAdam": "_one_bit",
     "PowerSGD": "_compression",
-    "Started": "_communicator",
+    "Work": "_communicator",
     "ddp_hook": "_ddp",
     "load_state_dict": "_ddp",
     "state_dict": "_ddp",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One shard's sum between hosts, over the process group of the ranks that own it (a lane): whole,
-or in fewer bytes with error feedback.
+"""One shard's sum between hosts, whole or in fewer bytes with error feedback. It goes over the
+process group of the ranks that own the shard, one of each host (a channel).
 
 FP16, BF16, Int8    each rank has a part of the shard: it gets the others' codes of it, adds them to
 its own values in float32, codes the sum, and all get that. 2(N-1)/N of
@@ -30,7 +30,7 @@ MOMENTUM_BITS = 20  # of `keep`, below DGC's momentum
 ALIGNED = 4  # values: so that every part of a shard begins where floats may be read in fours
 
 
-class Lane:
+class Channel:
     """`group` has one rank of each host, this one's the `place`-th of `hosts`."""
 
     def __init__(self, group: object, hosts: int, place: int) -> None:
@@ -43,7 +43,7 @@ class Lane:
 
     def add_coded(self, shard: Tensor, rest: Tensor, codec: int, keep: int) -> None:
         """A float32 shard whose size is a multiple of `grain_of(hosts)`; `rest` as
-        `allreduce_coded_start` has it.
+        `all_reduce_coded` has it.
         """
         if FP16 <= codec <= INT8:
             self._in_parts(shard, rest, codec)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which way allreduces go, measured once for each fabric: kept in this process, and in a file of
+"""Which way all-reduces go, measured once for each fabric: kept in this process, and in a file of
 the first rank's machine.
 """
 

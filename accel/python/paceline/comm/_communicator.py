@@ -6,14 +6,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 
 from paceline._core.memory import mark_written
 from paceline.comm import _native
-from paceline.comm._handle import SILENCE, TIMEOUT, Handle, of_all_ranks, refuse
-from paceline.comm._meeting import Members, TorchStore
+from paceline.comm._handle import HEARTBEAT_TIMEOUT, TIMEOUT, Handle, of_all_ranks, refuse
+from paceline.comm._members import Members, TorchStore
 
 Tensor = torch.Tensor
 
@@ -28,7 +28,7 @@ DTYPES = {
 CODECS = {"FP16": 1, "BF16": 2, "Int8": 3, "TopK": 4, "OneBit": 5, "DGC": 6}
 
 
-def refuse_to_meet(group: Any, why: str) -> None:
+def refuse_to_join(group: Any, why: str) -> None:
     """For a rank that cannot make the Communicator of this group that the others make next, without
     a name: they raise CommError at once, with this rank and the reason.
     """
@@ -36,33 +36,50 @@ def refuse_to_meet(group: Any, why: str) -> None:
     refuse(TorchStore(members.store), members.next_name("comm"), members.rank, why)
 
 
-class Started:
-    """A call that goes on by itself. Its communicator holds the tensors alive until the wait for
-    it, or until its own end.
+class Work:
+    """A collective that runs in the background, as torch.distributed's Work. Its communicator holds
+    the tensors alive until `wait`, or until its own end.
     """
 
     def __init__(self, communicator: Communicator, tensor: Tensor, ticket: int) -> None:
         self._communicator = communicator
         self._ticket = ticket
-        self.tensor = tensor
+        self._tensor = tensor
 
-    def wait(self) -> Tensor:
-        """The tensor, when it is the result."""
+    def wait(self) -> bool:
+        """Blocks until the collective has ended. True; raises CommError where it failed."""
         self._communicator._check(
             _native.functions().wait(self._communicator._open(), self._ticket)
         )
         self._communicator._let_go(self._ticket)
-        return self.tensor
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether the collective has ended, well or not. Does not block."""
+        completed = ctypes.c_uint32()
+        self._communicator._check(
+            _native.functions().is_completed(
+                self._communicator._open(), self._ticket, ctypes.byref(completed)
+            )
+        )
+        return completed.value != 0
+
+    def result(self) -> list[Tensor]:
+        """The tensor of the collective, in a list."""
+        return [self._tensor]
 
 
 class Communicator(Handle):
-    """All ranks of `group` (None: of all) make one, in the same order. `plan` pins what `plan()`
-    printed; `timeout` is for each collective to end where all ranks live, `silence` for a rank to
-    be taken for lost that says nothing.
+    """Collectives of CPU tensors over the ranks of `group` (None: of all). All of them make one, in
+    the same order.
 
-    Calls are made by all ranks, the same, in the same order: one that refuses its arguments ends
-    the communicator, on all ranks, but for what is started and what goes from one rank to another.
-    Tensors are contiguous and on the CPU.
+    plan                what `plan()` printed, to do all-reduces the same way again
+    timeout             for each collective to end while all ranks live
+    heartbeat_timeout   a rank that says nothing for so long counts as lost
+
+    All ranks make the same calls in the same order. A call that refuses its arguments ends the
+    communicator on all ranks, except with `async_op` and from one rank to another. Tensors are
+    contiguous and on the CPU.
     """
 
     def __init__(
@@ -72,7 +89,7 @@ class Communicator(Handle):
         name: str = "",
         plan: str = "",
         timeout: timedelta = TIMEOUT,
-        silence: timedelta = SILENCE,
+        heartbeat_timeout: timedelta = HEARTBEAT_TIMEOUT,
         flows: int = 0,
         host: str = "",
     ) -> None:
@@ -88,47 +105,42 @@ class Communicator(Handle):
             name=name,
             plan=plan,
             timeout=timeout,
-            silence=silence,
+            heartbeat_timeout=heartbeat_timeout,
             flows=flows,
             host=host,
         )
 
-    @of_all_ranks
-    def allreduce(self, tensor: Tensor) -> Tensor:
-        """The sum over all ranks, in place."""
-        dtype = _dtype(tensor, "tensor")
-        self._check(
-            _native.functions().allreduce(self._open(), tensor.data_ptr(), tensor.numel(), dtype)
-        )
-        mark_written([tensor])
-        return tensor
+    @overload
+    def all_reduce(self, tensor: Tensor, *, async_op: Literal[False] = False) -> Tensor: ...
 
-    def allreduce_start(self, tensor: Tensor) -> Started:
-        """The same, while the caller goes on: the tensor is the sum when `wait` of what it returns
-        has returned.
+    @overload
+    def all_reduce(self, tensor: Tensor, *, async_op: Literal[True]) -> Work: ...
+
+    @of_all_ranks
+    def all_reduce(self, tensor: Tensor, *, async_op: bool = False) -> Tensor | Work:
+        """The sum over all ranks, in place. Returns the tensor. With `async_op` it returns a Work
+        at once, and the tensor is the sum when `wait` has returned.
         """
         handle, dtype = self._open(), _dtype(tensor, "tensor")
-        ticket = ctypes.c_uint64()
         library = _native.functions()
-        self._check(
-            library.allreduce_start(
-                handle, tensor.data_ptr(), tensor.numel(), dtype, ctypes.byref(ticket)
-            )
-        )
-        self._held[ticket.value] = (tensor,)
+        data = (handle, tensor.data_ptr(), tensor.numel(), dtype)
+        if async_op:
+            ticket = ctypes.c_uint64()
+            self._check(library.all_reduce_start(*data, ctypes.byref(ticket)))
+            self._held[ticket.value] = (tensor,)
+        else:
+            self._check(library.all_reduce(*data))
         mark_written([tensor])
-        return Started(self, tensor, ticket.value)
+        return Work(self, tensor, ticket.value) if async_op else tensor
 
-    def rest_count(self, count: int) -> int:
-        """How many values `allreduce_coded_start` keeps here of what an array of `count` loses."""
+    def residual_count(self, count: int) -> int:
+        """How many values `all_reduce_coded` keeps here of what an array of `count` loses."""
         found = ctypes.c_uint64()
-        self._check(_native.functions().rest_count(self._open(), count, ctypes.byref(found)))
+        self._check(_native.functions().residual_count(self._open(), count, ctypes.byref(found)))
         return found.value
 
-    def allreduce_coded_start(
-        self, tensor: Tensor, rest: Tensor, codec: int, keep: int = 0
-    ) -> Started:
-        """`allreduce_start` of float32 in fewer bytes between hosts, by one of CODECS; `keep`: of a
+    def all_reduce_coded(self, tensor: Tensor, rest: Tensor, codec: int, keep: int = 0) -> Work:
+        """`all_reduce` of float32 in fewer bytes between hosts, by one of CODECS; `keep`: of a
         million values, with TopK. What is lost is added to the next: in `rest`, zeros at first, and
         in use as `tensor` is.
         """
@@ -136,7 +148,7 @@ class Communicator(Handle):
         if _dtype(tensor, "tensor") or _dtype(rest, "rest"):
             raise ValueError(f"paceline.comm: tensor and rest must be of {torch.float32}")
         ticket = ctypes.c_uint64()
-        started = _native.functions().allreduce_coded_start
+        started = _native.functions().all_reduce_coded
         data = (
             handle,
             tensor.data_ptr(),
@@ -149,7 +161,7 @@ class Communicator(Handle):
         self._check(started(*data, ctypes.byref(ticket)))
         self._held[ticket.value] = (tensor, rest)
         mark_written([tensor])
-        return Started(self, tensor, ticket.value)
+        return Work(self, tensor, ticket.value)
 
     @of_all_ranks
     def reduce_scatter(self, output: Tensor, input: Tensor) -> Tensor:
@@ -161,11 +173,11 @@ class Communicator(Handle):
         return output
 
     @of_all_ranks
-    def allgather(self, output: Tensor, input: Tensor) -> Tensor:
+    def all_gather(self, output: Tensor, input: Tensor) -> Tensor:
         """The `input` of all ranks, one behind the other."""
         dtype = self._pieces("output", output, "input", input)
         self._check(
-            _native.functions().allgather(
+            _native.functions().all_gather(
                 self._open(), input.data_ptr(), output.data_ptr(), input.numel(), dtype
             )
         )
@@ -173,9 +185,9 @@ class Communicator(Handle):
         return output
 
     @of_all_ranks
-    def broadcast(self, tensor: Tensor, root: int = 0) -> Tensor:
-        """What rank `root` of this communicator has."""
-        root = self._root(root)
+    def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
+        """What rank `src` of this communicator has."""
+        root = self._root("src", src)
         dtype = _dtype(tensor, "tensor")
         self._check(
             _native.functions().broadcast(
@@ -186,11 +198,11 @@ class Communicator(Handle):
         return tensor
 
     @of_all_ranks
-    def reduce(self, tensor: Tensor, root: int = 0) -> Tensor:
-        """The sum over all ranks, in place at rank `root` of this communicator; the tensors of
+    def reduce(self, tensor: Tensor, dst: int = 0) -> Tensor:
+        """The sum over all ranks, in place at rank `dst` of this communicator; the tensors of
         others stay as they are.
         """
-        root = self._root(root)
+        root = self._root("dst", dst)
         dtype = _dtype(tensor, "tensor")
         self._check(
             _native.functions().reduce(self._open(), tensor.data_ptr(), tensor.numel(), dtype, root)
@@ -200,12 +212,12 @@ class Communicator(Handle):
         return tensor
 
     @of_all_ranks
-    def alltoall(
+    def all_to_all(
         self,
         output: Tensor,
         input: Tensor,
-        output_counts: Sequence[int] | None = None,
-        input_counts: Sequence[int] | None = None,
+        output_split_sizes: Sequence[int] | None = None,
+        input_split_sizes: Sequence[int] | None = None,
     ) -> Tensor:
         """Piece r of `input` goes to rank r, piece r of `output` comes from it: as many equal ones
         as there are ranks, or `counts` elements each. They share no memory.
@@ -216,67 +228,69 @@ class Communicator(Handle):
                 f"paceline.comm: input is of {input.dtype} and output of {output.dtype}"
             )
         data = (input.data_ptr(), output.data_ptr())
-        if output_counts is None and input_counts is None:
+        if output_split_sizes is None and input_split_sizes is None:
             count, more = divmod(input.numel(), self.ranks)
             if more or output.numel() != input.numel():
                 raise ValueError(
                     f"paceline.comm: input has {input.numel()} elements and output"
                     f" {output.numel()}: they must have as many, a multiple of {self.ranks}; or"
-                    " pass output_counts and input_counts"
+                    " pass output_split_sizes and input_split_sizes"
                 )
-            self._check(_native.functions().alltoall(self._open(), *data, count, dtype))
+            self._check(_native.functions().all_to_all(self._open(), *data, count, dtype))
         else:
-            sent = self._counts("input", input, input_counts)
-            received = self._counts("output", output, output_counts)
+            sent = self._counts("input", input, input_split_sizes)
+            received = self._counts("output", output, output_split_sizes)
             if sent[self.rank] != received[self.rank]:
                 raise ValueError(
                     f"paceline.comm: rank {self.rank} sends itself {sent[self.rank]} elements and"
                     f" expects {received[self.rank]}"
                 )
             self._check(
-                _native.functions().alltoallv(self._open(), data[0], sent, data[1], received, dtype)
+                _native.functions().all_to_all_v(
+                    self._open(), data[0], sent, data[1], received, dtype
+                )
             )
         mark_written([output])
         return output
 
-    def send(self, tensor: Tensor, to: int) -> None:
-        """To one rank, which calls `receive`, or `exchange`, with a tensor of as many elements and
+    def send(self, tensor: Tensor, dst: int) -> None:
+        """To rank `dst`, which calls `recv`, or `exchange`, with a tensor of as many elements and
         of this dtype.
         """
         handle, dtype = self._open(), _dtype(tensor, "tensor")
         self._check(
             _native.functions().send(
-                handle, tensor.data_ptr(), tensor.numel(), dtype, self._peer("to", to)
+                handle, tensor.data_ptr(), tensor.numel(), dtype, self._peer("dst", dst)
             )
         )
 
-    def receive(self, tensor: Tensor, source: int) -> Tensor:
-        """What rank `source` sends."""
-        handle, dtype, peer = self._open(), _dtype(tensor, "tensor"), self._peer("source", source)
+    def recv(self, tensor: Tensor, src: int) -> Tensor:
+        """What rank `src` sends."""
+        handle, dtype, peer = self._open(), _dtype(tensor, "tensor"), self._peer("src", src)
         self._check(
             _native.functions().receive(handle, tensor.data_ptr(), tensor.numel(), dtype, peer)
         )
         mark_written([tensor])
         return tensor
 
-    def exchange(self, output: Tensor, input: Tensor, to: int, source: int) -> Tensor:
+    def exchange(self, output: Tensor, input: Tensor, dst: int, src: int) -> Tensor:
         """`input` to one rank and `output` from one, the same or another, at once."""
         handle, dtype = self._open(), _dtype(output, "output")
         if _dtype(input, "input") != dtype:
             raise ValueError(
                 f"paceline.comm: input is of {input.dtype} and output of {output.dtype}"
             )
-        if to == source == self.rank and output.numel() == input.numel():
+        if dst == src == self.rank and output.numel() == input.numel():
             output.copy_(input)
             return output
-        sent = (input.data_ptr(), input.numel(), self._peer("to", to))
-        received = (output.data_ptr(), output.numel(), self._peer("source", source))
+        sent = (input.data_ptr(), input.numel(), self._peer("dst", dst))
+        received = (output.data_ptr(), output.numel(), self._peer("src", src))
         self._check(_native.functions().exchange(handle, *sent, *received, dtype))
         mark_written([output])
         return output
 
     @of_all_ranks
-    def allreduce_sparse(self, indices: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def all_reduce_sparse(self, indices: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of arrays of which each rank has some rows: `indices` (int64) says which, in any
         order, `values` has a row for each. Returns the rows that any rank has, by ascending index,
         the same bits on all ranks.
@@ -293,7 +307,7 @@ class Communicator(Handle):
         found = ctypes.c_uint64()
         library = _native.functions()
         data = (indices.data_ptr(), values.data_ptr(), count, shape.numel(), dtype)
-        self._check(library.allreduce_sparse(handle, *data, ctypes.byref(found)))
+        self._check(library.all_reduce_sparse(handle, *data, ctypes.byref(found)))
         all_indices = torch.empty(found.value, dtype=torch.int64, device="cpu")
         sums = torch.empty((found.value, *shape), dtype=values.dtype, device="cpu")
         self._check(
@@ -317,8 +331,8 @@ class Communicator(Handle):
         given = list(counts or ())
         if len(given) != self.ranks or min(given) < 0 or sum(given) != tensor.numel():
             raise ValueError(
-                f"paceline.comm: {name}_counts is {given}: it must say for each of {self.ranks}"
-                f" ranks how many of the {tensor.numel()} elements of {name} are its"
+                f"paceline.comm: {name}_split_sizes is {given}: it must say for each of"
+                f" {self.ranks} ranks how many of the {tensor.numel()} elements of {name} are its"
             )
         return (ctypes.c_uint64 * self.ranks)(*given)
 

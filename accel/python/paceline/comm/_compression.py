@@ -211,7 +211,7 @@ class Compressor:
                 if isinstance(self.how, FrozenAdam)
                 else self.how
             )
-            count = self.communicator.rest_count(buffer.numel()) * kept
+            count = self.communicator.residual_count(buffer.numel()) * kept
             made = Rest(how, buffer.new_zeros(count, dtype=torch.float32))
         loaded = self._loaded.pop(index, None)
         if loaded is not None:
@@ -283,7 +283,7 @@ class Rest:
             codec, keep = CODECS["DGC"], self._how.keep(passes)
         else:
             codec, keep = CODECS[self._how.name], round(self._how.ratio * MILLION)
-        started = communicator.allreduce_coded_start(buffer.view(-1), self._rest, codec, keep)
+        started = communicator.all_reduce_coded(buffer.view(-1), self._rest, codec, keep)
         return None, started.wait
 
     def state_dict(self) -> dict[str, Any]:

@@ -27,11 +27,11 @@ from torch.autograd import Variable
 
 from paceline.comm import _hierarchy, _report
 from paceline.comm._choice import tune
-from paceline.comm._communicator import SILENCE, TIMEOUT, Communicator, refuse_to_meet
+from paceline.comm._communicator import HEARTBEAT_TIMEOUT, TIMEOUT, Communicator, refuse_to_join
 from paceline.comm._compression import Compression, Compressor, parse, why_not_class
 from paceline.comm._hierarchy import Hierarchy
 from paceline.comm._layout import Card, Layout, exchange, own_host
-from paceline.comm._meeting import Members
+from paceline.comm._members import Members
 from paceline.comm._rows import divided
 from paceline.comm._sums import Carrier, Result, Sums
 
@@ -44,7 +44,7 @@ def ddp_hook(
     model: Any,
     *,
     plan: str = "",
-    silence: timedelta = SILENCE,
+    heartbeat_timeout: timedelta = HEARTBEAT_TIMEOUT,
     compression: Compression | str = "Disabled",
     host: str = "",
 ) -> Carrier:
@@ -60,7 +60,7 @@ def ddp_hook(
 
     On a GPU sums go inside a host, between hosts and inside again, over sub-groups of PyTorch's own
     that all ranks of the model's group make here: it takes several hosts, one of them with several
-    ranks. `plan` and `silence` are of the CPU's.
+    ranks. `plan` and `heartbeat_timeout` are of the CPU's.
 
     A ValueError says why a model, or this rank, cannot have it; where that is this rank's
     compression, plan, PACELINE_NUMERICS or network device, all others raise ValueError
@@ -75,10 +75,14 @@ def ddp_hook(
         register(model, sums, how, model.register_comm_hook)
         return sums
     if why:
-        refuse_to_meet(model.process_group, why)
+        refuse_to_join(model.process_group, why)
         raise ValueError(f"paceline.comm.ddp_hook: {why}")
     communicator = Communicator(
-        model.process_group, plan=plan, timeout=timeout_of(model), silence=silence, host=host
+        model.process_group,
+        plan=plan,
+        timeout=timeout_of(model),
+        heartbeat_timeout=heartbeat_timeout,
+        host=host,
     )
     try:
         if not all_say(communicator, f"{how} {plan}"):
@@ -139,7 +143,7 @@ def register(
 
 def all_say(communicator: Communicator, text: str) -> bool:
     mine = torch.tensor([zlib.crc32(text.encode())], device="cpu")
-    return bool((communicator.allgather(mine.new_empty(communicator.ranks), mine) == mine).all())
+    return bool((communicator.all_gather(mine.new_empty(communicator.ranks), mine) == mine).all())
 
 
 def state_dict(model: Any) -> dict[str, Any]:
@@ -236,10 +240,10 @@ class Hooked:
         gradients = self
 
         # Without annotations: PyTorch compares them with its own types, not with their names.
-        def paceline_allreduce(state, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        def paceline_all_reduce(state, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
             return (gradients.instead or gradients._sum)(bucket)
 
-        return paceline_allreduce
+        return paceline_all_reduce
 
     def complete(self) -> None:
         """Waits for all buckets under way; raises CommError, out of backward."""
@@ -323,7 +327,7 @@ class Hooked:
         ):
             return self.communicator.ranks
         training = torch.tensor([int(in_backward)], dtype=torch.int32, device="cpu")
-        return max(1, int(self.communicator.allreduce(training)))
+        return max(1, int(self.communicator.all_reduce(training)))
 
     def _scale(self, bucket: Any, buffer: Tensor, ranks: int) -> None:
         """The reducer multiplies what it copies into a bucket by 1/ranks, and divides what lies

@@ -21,14 +21,14 @@ from paceline.comm._addresses import own_address
 from paceline.comm._native import CommError
 
 TIMEOUT = timedelta(minutes=30)  # of PyTorch's process groups on the CPU
-SILENCE = timedelta(seconds=10)
+HEARTBEAT_TIMEOUT = timedelta(seconds=10)
 
 # Of the library's codes that come without a text.
 _REFUSALS = {_native.ESYSTEM: "the system refused memory or a thread"}
 
 # A card's first line, and all that one needs which says that its rank does not come
 # (accel/src/comm/bootstrap/peer_info.cpp). Written here: a rank may have no library.
-_CARD = "paceline-comm 2"
+_CARD = "paceline-comm 3"
 _LONGEST = 4000  # bytes of a reason: a card has 16 KiB
 
 _living: weakref.WeakSet[Handle] = weakref.WeakSet()
@@ -72,9 +72,9 @@ def refusing(store: Store, name: str, rank: int) -> Iterator[None]:
 
 
 def of_all_ranks(call: Call) -> Call:
-    """For methods of a Handle that all ranks call and that block: where one raises, the other
-    ranks, which would wait for this one, hear at once that it gave up, and why. The first failure
-    is the one that is told.
+    """For methods of a Handle that all ranks call and that block. Where one raises, the other
+    ranks, which would wait for this one, are told at once that it gave up, and why. The first
+    failure is the one that is told. A call with async_op=True blocks nobody, and tells nobody.
     """
 
     @functools.wraps(call)
@@ -82,7 +82,7 @@ def of_all_ranks(call: Call) -> Call:
         try:
             return call(self, *arguments, **options)
         except Exception as error:
-            if self._handle is not None:
+            if self._handle is not None and not options.get("async_op"):
                 self.abort(f"{call.__name__}: {error}")
             raise
 
@@ -101,7 +101,7 @@ class Handle:
         name: str,
         plan: str = "",
         timeout: timedelta = TIMEOUT,
-        silence: timedelta = SILENCE,
+        heartbeat_timeout: timedelta = HEARTBEAT_TIMEOUT,
         flows: int = 0,
         host: str = "",
     ) -> None:
@@ -117,7 +117,7 @@ class Handle:
                 host.encode() or None,
                 own_address().encode() or None,
                 plan.encode() or None,
-                _milliseconds(silence),
+                _milliseconds(heartbeat_timeout),
                 _milliseconds(timeout),
             )
             self._handle = _created(options, store)
@@ -128,7 +128,7 @@ class Handle:
         self._check(_native.functions().barrier(self._open()))
 
     def plan(self) -> str:
-        """How allreduces go; given as `plan` to another communicator of these ranks, they go so
+        """How all-reduces go; given as `plan` to another communicator of these ranks, they go so
         again, to the bit.
         """
         text = ctypes.create_string_buffer(16384)
@@ -145,7 +145,7 @@ class Handle:
 
     @of_all_ranks
     def tune(self, known: str = "", budget: timedelta = timedelta(seconds=1)) -> str:
-        """Measures which way of an allreduce is quickest for which sizes, for about so long, and
+        """Measures which way of an all-reduce is quickest for which sizes, for about so long, and
         goes that way from now on; all ranks call it. `known`, of rank 0, is what an earlier call
         has returned: used instead of measuring if it fits.
         """
@@ -214,9 +214,9 @@ class Handle:
             )
         return rank
 
-    def _root(self, root: int) -> int:
+    def _root(self, name: str, root: int) -> int:
         if not 0 <= root < self.ranks:
-            raise ValueError(f"paceline.comm: root is {root}: it must be 0 to {self.ranks - 1}")
+            raise ValueError(f"paceline.comm: {name} is {root}: it must be 0 to {self.ranks - 1}")
         return root
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums by way of hosts over PyTorch's own process groups, for gradients on GPUs in groups of NCCL:
 a reduce-scatter inside each host, a sum of each shard between the ranks that own it, one of each
-host (_across), an allgather inside the host. There are as many shards as the smallest host has
+host (_across), an all-gather inside the host. There are as many shards as the smallest host has
 ranks; in a larger host its first ranks own them, and it has a reduce and a broadcast of each shard
 instead.
 
@@ -20,17 +20,17 @@ from __future__ import annotations
 import inspect
 import weakref
 from datetime import timedelta
-from typing import Any, Callable
+from typing import Any, Callable, Literal, overload
 
 import torch
 import torch.distributed as dist
 
-from paceline.comm._across import Lane, grain_of
+from paceline.comm._across import Channel, grain_of
 from paceline.comm._communicator import CODECS
 from paceline.comm._compression import Compression, PowerSGD
 from paceline.comm._layout import Layout
 from paceline.comm._measured import Measured
-from paceline.comm._meeting import Members
+from paceline.comm._members import Members
 
 Tensor = torch.Tensor
 
@@ -70,18 +70,24 @@ def why_not_group(members: Members) -> str:
     return ""
 
 
-class Begun:
-    """A sum that is on its way."""
+class Work:
+    """A sum that runs in the background, as torch.distributed's Work."""
 
     def __init__(self, tensor: Tensor, event: Any) -> None:
-        self.tensor = tensor
+        self._tensor = tensor
         self._event = event
 
-    def wait(self) -> Tensor:
-        """The tensor, for the current stream to use."""
+    def wait(self) -> bool:
+        """Has the current stream wait for the sum; the host does not wait."""
         if self._event is not None:
-            torch.cuda.current_stream(self.tensor.device).wait_event(self._event)
-        return self.tensor
+            torch.cuda.current_stream(self._tensor.device).wait_event(self._event)
+        return True
+
+    def is_completed(self) -> bool:
+        return self._event is None or bool(self._event.query())
+
+    def result(self) -> list[Tensor]:
+        return [self._tensor]
 
 
 class Hierarchy:
@@ -107,11 +113,13 @@ class Hierarchy:
         self._device = device
         self._least = least
         host = next(number for number, ranks in enumerate(layout.hosts) if self.rank in ranks)
-        self._owners = [members.numbers[rank] for rank, _ in zip(layout.hosts[host], layout.lanes)]
-        self._even = len(layout.hosts[host]) == len(layout.lanes)
+        self._owners = [
+            members.numbers[rank] for rank, _ in zip(layout.hosts[host], layout.channels)
+        ]
+        self._even = len(layout.hosts[host]) == len(layout.channels)
         self._place = layout.hosts[host].index(self.rank)
         self._inside, across = _sub_groups(members, layout, device.type, timeout)
-        self._lane = None if across is None else Lane(across, len(layout.hosts), host)
+        self._channel = None if across is None else Channel(across, len(layout.hosts), host)
         self._stream = _stream_of(device)
         self._measured = Measured(("flat", "by hosts"), members.group) if measured else None
         # Newer PyTorch warns of the older names.
@@ -126,13 +134,12 @@ class Hierarchy:
             ones = torch.ones(count, device=self._device)
             self._look_at(self._begin(ones, self._sum), 0.0)
         if coded:
-            rest = torch.zeros(self.rest_count(ones.numel()), device=self._device)
-            self._look_at(
-                self.allreduce_coded_start(torch.ones_like(ones), rest, CODECS["Int8"]), 0.01
-            )
+            rest = torch.zeros(self.residual_count(ones.numel()), device=self._device)
+            self._look_at(self.all_reduce_coded(torch.ones_like(ones), rest, CODECS["Int8"]), 0.01)
 
-    def _look_at(self, begun: Begun, tolerance: float) -> None:
-        worst = float((begun.wait() / self.ranks - 1).abs().max())
+    def _look_at(self, work: Work, tolerance: float) -> None:
+        work.wait()
+        worst = float((work.result()[0] / self.ranks - 1).abs().max())
         if not worst <= tolerance:
             raise RuntimeError(
                 f"a sum of ones over groups of hosts {self._layout} is off by {worst:g} of"
@@ -152,37 +159,45 @@ class Hierarchy:
             how += f", measured: {self._measured.told()}"
         return how
 
-    def rest_count(self, count: int) -> int:
-        """How many values `allreduce_coded_start` keeps here of what an array of `count` loses: a
+    def residual_count(self, count: int) -> int:
+        """How many values `all_reduce_coded` keeps here of what an array of `count` loses: a
         shard's, of who owns one.
         """
-        return 0 if self._lane is None else self._shard_of(count, grain_of(len(self._layout.hosts)))
+        return (
+            0 if self._channel is None else self._shard_of(count, grain_of(len(self._layout.hosts)))
+        )
 
     def _shard_of(self, count: int, grain: int) -> int:
-        return -(-count // (len(self._layout.lanes) * grain)) * grain
+        return -(-count // (len(self._layout.channels) * grain)) * grain
 
-    def allreduce(self, tensor: Tensor) -> Tensor:
-        """The sum over all ranks, wherever the tensor is; waits for it."""
-        there = tensor.to(self._device)
-        dist.all_reduce(there, group=self._group)
-        return tensor.copy_(there)
+    @overload
+    def all_reduce(self, tensor: Tensor, *, async_op: Literal[False] = False) -> Tensor: ...
 
-    def allreduce_start(self, tensor: Tensor) -> Begun:
-        """The sum over all ranks of a contiguous tensor, in place: the same bits on all."""
+    @overload
+    def all_reduce(self, tensor: Tensor, *, async_op: Literal[True]) -> Work: ...
+
+    def all_reduce(self, tensor: Tensor, *, async_op: bool = False) -> Tensor | Work:
+        """The sum over all ranks, in place, with the same bits on all. Waits for it, wherever the
+        tensor is. With `async_op` the tensor is contiguous and on this device, and a Work comes
+        back at once.
+        """
+        if not async_op:
+            there = tensor.to(self._device)
+            dist.all_reduce(there, group=self._group)
+            return tensor.copy_(there)
         if tensor.numel() * tensor.element_size() < self._least:
             return self._begin(tensor, self._sum_in_group)
         return self._begin(tensor, self._sum if self._measured is None else self._sum_measured)
 
-    def allreduce_coded_start(
-        self, tensor: Tensor, rest: Tensor, codec: int, keep: int = 0
-    ) -> Begun:
-        """`allreduce_start` of float32 in fewer bytes between hosts, by one of CODECS; `keep`: of a
+    def all_reduce_coded(self, tensor: Tensor, rest: Tensor, codec: int, keep: int = 0) -> Work:
+        """`all_reduce` of float32 in fewer bytes between hosts, by one of CODECS; `keep`: of a
         million values, with TopK and DGC, and DGC's momentum. What is lost is added to the next: in
-        `rest`, zeros at first, `rest_count` values on the tensor's device, of DGC twice as many.
+        `rest`, zeros at first, `residual_count` values on the tensor's device, of DGC twice as
+        many.
         """
 
-        def cross(lane: Lane, shard: Tensor) -> None:
-            lane.add_coded(shard, rest, codec, keep)
+        def cross(channel: Channel, shard: Tensor) -> None:
+            channel.add_coded(shard, rest, codec, keep)
 
         grain = grain_of(len(self._layout.hosts))
         return self._begin(tensor, lambda flat: self._sum(flat, cross, grain))
@@ -190,17 +205,17 @@ class Hierarchy:
     # -- on the stream
     # ------------------------------------------------------------
 
-    def _begin(self, tensor: Tensor, work: Callable[[Tensor], None]) -> Begun:
+    def _begin(self, tensor: Tensor, work: Callable[[Tensor], None]) -> Work:
         if self._stream is None:
             work(tensor)
-            return Begun(tensor, None)
+            return Work(tensor, None)
         # The autograd engine's thread has a current stream of its own: this is it.
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             work(tensor)
             event = self._stream.record_event()
         tensor.record_stream(self._stream)
-        return Begun(tensor, event)
+        return Work(tensor, event)
 
     def _sum_measured(self, flat: Tensor) -> None:
         assert self._measured is not None
@@ -210,29 +225,29 @@ class Hierarchy:
         dist.all_reduce(flat, group=self._group)
 
     def _sum(
-        self, flat: Tensor, cross: Callable[[Lane, Tensor], None] = Lane.add, grain: int = 1
+        self, flat: Tensor, cross: Callable[[Channel, Tensor], None] = Channel.add, grain: int = 1
     ) -> None:
         count = flat.numel()
         if count == 0:
             return
-        lanes = len(self._layout.lanes)
+        channels = len(self._layout.channels)
         size = self._shard_of(count, grain)
         whole = flat
-        if size * lanes != count:
-            whole = flat.new_zeros(size * lanes)
+        if size * channels != count:
+            whole = flat.new_zeros(size * channels)
             whole[:count].copy_(flat)
         if self._even:
             shard = flat.new_empty(size)
             self._scatter(shard, whole, group=self._inside)
-            assert self._lane is not None
-            cross(self._lane, shard)
+            assert self._channel is not None
+            cross(self._channel, shard)
             self._gather(whole, shard, group=self._inside)
         else:
-            shards = whole.view(lanes, size)
+            shards = whole.view(channels, size)
             for shard, owner in zip(shards, self._owners):
                 dist.reduce(shard, owner, group=self._inside)
-            if self._lane is not None:
-                cross(self._lane, shards[self._place])
+            if self._channel is not None:
+                cross(self._channel, shards[self._place])
             for shard, owner in zip(shards, self._owners):
                 dist.broadcast(shard, owner, group=self._inside)
         if whole is not flat:
@@ -248,7 +263,7 @@ def _has_all(members: Members) -> bool:
 
 
 def _sub_groups(members: Members, layout: Layout, kind: str, timeout: timedelta) -> tuple[Any, Any]:
-    """This rank's host, and its lane or None; made where no model of this group on such a device
+    """This rank's host, and its channel or None; made where no model of this group on such a device
     has made them yet.
     """
     made = _made.setdefault(dist.distributed_c10d._get_default_group(), {})
@@ -259,7 +274,7 @@ def _sub_groups(members: Members, layout: Layout, kind: str, timeout: timedelta)
         everyone = _has_all(members)
         options = {} if everyone else {"use_local_synchronization": True}
         mine = []
-        for several in (layout.hosts, layout.lanes):
+        for several in (layout.hosts, layout.channels):
             own = None
             for ranks in several:
                 if everyone or members.rank in ranks:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from paceline.comm._meeting import Members
+from paceline.comm._members import Members
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Layout:
         return Layout(tuple(tuple(ranks) for ranks in found.values()))
 
     @property
-    def lanes(self) -> tuple[tuple[int, ...], ...]:
+    def channels(self) -> tuple[tuple[int, ...], ...]:
         """The ranks of each place that every host has, one of each host: they own a shard each."""
         return tuple(zip(*self.hosts))
 

@@ -50,7 +50,7 @@ class Options(ctypes.Structure):
         ("host", ctypes.c_char_p),
         ("address", ctypes.c_char_p),
         ("plan", ctypes.c_char_p),
-        ("silence_ms", ctypes.c_int32),
+        ("heartbeat_timeout_ms", ctypes.c_int32),
         ("timeout_ms", ctypes.c_int32),
     ]
 
@@ -70,38 +70,42 @@ class Functions:
             size,
         )
         self.destroy = function("paceline_comm_destroy", pointer, result=None)
-        self.allreduce = function("paceline_comm_allreduce", pointer, pointer, size, number)
+        self.all_reduce = function("paceline_comm_all_reduce", pointer, pointer, size, number)
         self.reduce_scatter = function(
             "paceline_comm_reduce_scatter", pointer, pointer, pointer, size, number
         )
-        self.allgather = function(
-            "paceline_comm_allgather", pointer, pointer, pointer, size, number
+        self.all_gather = function(
+            "paceline_comm_all_gather", pointer, pointer, pointer, size, number
         )
         self.broadcast = function("paceline_comm_broadcast", pointer, pointer, size, number, number)
         self.reduce = function("paceline_comm_reduce", pointer, pointer, size, number, number)
         self.barrier = function("paceline_comm_barrier", pointer)
         counts = ctypes.POINTER(size)
-        self.alltoall = function("paceline_comm_alltoall", pointer, pointer, pointer, size, number)
-        self.alltoallv = function(
-            "paceline_comm_alltoallv", pointer, pointer, counts, pointer, counts, number
+        self.all_to_all = function(
+            "paceline_comm_all_to_all", pointer, pointer, pointer, size, number
+        )
+        self.all_to_all_v = function(
+            "paceline_comm_all_to_all_v", pointer, pointer, counts, pointer, counts, number
         )
         self.send = function("paceline_comm_send", pointer, pointer, size, number, number)
         self.receive = function("paceline_comm_receive", pointer, pointer, size, number, number)
         self.exchange = function(
             "paceline_comm_exchange", pointer, pointer, size, number, pointer, size, number, number
         )
-        self.allreduce_sparse = function(
-            "paceline_comm_allreduce_sparse", pointer, pointer, pointer, size, size, number, counts
+        self.all_reduce_sparse = function(
+            "paceline_comm_all_reduce_sparse", pointer, pointer, pointer, size, size, number, counts
         )
         self.sparse_result = function(
             "paceline_comm_sparse_result", pointer, pointer, pointer, size
         )
-        self.allreduce_start = function(
-            "paceline_comm_allreduce_start", pointer, pointer, size, number, ctypes.POINTER(size)
+        self.all_reduce_start = function(
+            "paceline_comm_all_reduce_start", pointer, pointer, size, number, ctypes.POINTER(size)
         )
-        self.rest_count = function("paceline_comm_rest_count", pointer, size, ctypes.POINTER(size))
-        self.allreduce_coded_start = function(
-            "paceline_comm_allreduce_coded_start",
+        self.residual_count = function(
+            "paceline_comm_residual_count", pointer, size, ctypes.POINTER(size)
+        )
+        self.all_reduce_coded = function(
+            "paceline_comm_all_reduce_coded_start",
             pointer,
             pointer,
             size,
@@ -113,6 +117,9 @@ class Functions:
         )
         self.orthonormalize = function("paceline_comm_orthonormalize", pointer, size, size)
         self.wait = function("paceline_comm_wait", pointer, size)
+        self.is_completed = function(
+            "paceline_comm_is_completed", pointer, size, ctypes.POINTER(number)
+        )
         self.abort = function("paceline_comm_abort", pointer, ctypes.c_char_p)
         self.forked = function("paceline_comm_forked", pointer)
         self.plan = function("paceline_comm_plan", pointer, size, number, ctypes.c_char_p, size)

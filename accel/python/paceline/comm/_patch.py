@@ -37,7 +37,7 @@ from paceline.comm._compression import Compression, parse
 from paceline.comm._ddp import Hooked, all_say, device_of, register, timeout_of, why_not
 from paceline.comm._hierarchy import Hierarchy
 from paceline.comm._layout import Card, Layout, exchange, own_host
-from paceline.comm._meeting import Members
+from paceline.comm._members import Members
 
 _OLD = {
     "module",

@@ -77,12 +77,13 @@ class Power:
             matrix.add_(rest)
         as_they_are = [flat[begin:end] for begin, end in self._whole]
         sent = torch.cat([*as_they_are, *[(m @ q).flatten() for m, q in zip(matrices, self._q)]])
-        first = communicator.allreduce_start(sent)
+        first = communicator.all_reduce(sent, async_op=True)
         p: list[Tensor] = []
         second: list[Any] = []
 
         def turn() -> None:
-            summed = first.wait()
+            first.wait()
+            summed = sent
             for tensor in as_they_are:
                 tensor.copy_(summed[: tensor.numel()])
                 summed = summed[tensor.numel() :]
@@ -90,10 +91,13 @@ class Power:
                 p.append(orthonormal(summed[: matrix.shape[0] * rank].view(-1, rank)))
                 summed = summed[matrix.shape[0] * rank :]
             factors = [(m.t() @ one).flatten() for m, one in zip(matrices, p)]
-            second.append(communicator.allreduce_start(torch.cat(factors or [buffer.new_empty(0)])))
+            second.append(
+                communicator.all_reduce(torch.cat(factors or [buffer.new_empty(0)]), async_op=True)
+            )
 
         def end() -> None:
-            summed = second[0].wait()
+            second[0].wait()
+            (summed,) = factors_summed = second[0].result()
             for i, (matrix, rest, left) in enumerate(zip(matrices, rests, p)):
                 size = matrix.shape[1] * self._rank[i]
                 right = summed[:size].view(-1, self._rank[i])
@@ -104,7 +108,7 @@ class Power:
                 self._q[i].copy_(orthonormal(right))
             # The factors are the same on all ranks, and so is what follows from them.
             spoilt = ~torch.isfinite(
-                torch.cat([second[0].tensor, *(left.flatten() for left in p)])
+                torch.cat([*factors_summed, *(left.flatten() for left in p)])
             ).all()
             # On a GPU the host does not wait to see it.
             if spoilt.is_cuda or bool(spoilt):

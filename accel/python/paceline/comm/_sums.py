@@ -37,7 +37,7 @@ class Sums:
         self._turns: list[Callable[[], Any]] = []
 
     def takes(self, buffer: Tensor) -> bool:
-        """Else the process group's allreduce knows how."""
+        """Else the process group's all_reduce knows how."""
         if buffer.layout is torch.strided:
             return buffer.dtype in DTYPES or buffer.is_complex()
         if (
@@ -61,7 +61,7 @@ class Sums:
                 self._turns.append(turn)
         else:
             whole = torch.view_as_real(buffer) if buffer.is_complex() else buffer
-            wait = self.carrier.allreduce_start(whole.view(-1)).wait
+            wait = self.carrier.all_reduce(whole.view(-1), async_op=True).wait
             if self.compressor is not None:
                 wait = self.compressor.uncompressed(wait, bucket, buffer)
 
@@ -92,7 +92,7 @@ class Sums:
 
         def turn() -> None:
             assert isinstance(self.carrier, Communicator)
-            indices, rows = self.carrier.allreduce_sparse(
+            indices, rows = self.carrier.all_reduce_sparse(
                 own.indices()[0].contiguous(), own.values().contiguous()
             )
             sums.append(of_rows(indices, rows, own.shape)._coalesced_(True))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connects ranks: every pair for watching, and each rank with its neighbours in the rings. Who
-// connects shows the nonce from the other's card; what does not is dropped.
+// Connects the ranks of a communicator: every pair for the failure detector, and each rank with its
+// neighbours in the rings. Start reading this room here; Communicator::create uses it. A connecting
+// rank shows the nonce from the other's peer info. Connections without it are dropped.
 //
 // Ownership: the sockets go to the caller. Threads: one. Blocking: on poll, until the deadline.
 // Failure: an error that names the rank.
@@ -15,19 +16,21 @@
 
 namespace paceline::comm {
 
-struct Wires {
-  std::vector<base::Fd> watch;  // one for each rank
+struct Connections {
+  std::vector<base::Fd> detector;  // one for each rank
   // of the flat ring, where that rank is on another host
   std::vector<base::Fd> to_next, from_previous;
-  std::vector<base::Fd> lane_to_next, lane_from_previous;  // of this rank's lane
+  std::vector<base::Fd> channel_to_next, channel_from_previous;  // of this rank's channel
 };
 
-// The neighbours of this rank in its lane.
-std::uint32_t lane_next(const Topology& topology);
-std::uint32_t lane_previous(const Topology& topology);
+// The neighbours of this rank in its channel.
+std::uint32_t channel_next(const Topology& topology);
+std::uint32_t channel_previous(const Topology& topology);
 
-std::expected<Wires, Error> meet(const Topology& topology, const std::vector<Card>& cards,
-                                 const std::vector<base::Fd>& doors, std::uint32_t flows,
-                                 bool lanes, Clock::time_point deadline);
+std::expected<Connections, Error> connect_ranks(const Topology& topology,
+                                                const std::vector<PeerInfo>& peers,
+                                                const std::vector<base::Fd>& listeners,
+                                                std::uint32_t flows, bool channels,
+                                                Clock::time_point deadline);
 
 }  // namespace paceline::comm

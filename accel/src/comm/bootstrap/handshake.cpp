@@ -19,22 +19,23 @@ void prompt(const base::Fd& socket) {
 
 }  // namespace
 
-Hello hello_to(const Card& peer, std::uint32_t from, std::uint32_t purpose, std::uint32_t flow) {
-  Hello hello;
-  std::copy_n(peer.nonce.begin(), hello.nonce.size(), hello.nonce.begin());
-  hello.from = from;
-  hello.purpose = purpose;
-  hello.flow = flow;
-  return hello;
+Handshake handshake_to(const PeerInfo& peer, std::uint32_t from, std::uint32_t purpose,
+                       std::uint32_t flow) {
+  Handshake handshake;
+  std::copy_n(peer.nonce.begin(), handshake.nonce.size(), handshake.nonce.begin());
+  handshake.from = from;
+  handshake.purpose = purpose;
+  handshake.flow = flow;
+  return handshake;
 }
 
-bool is_proper(const Hello& hello, const Card& mine) {
-  const Hello proper;
-  return hello.magic == proper.magic &&
-         std::equal(mine.nonce.begin(), mine.nonce.end(), hello.nonce.begin());
+bool shows_nonce(const Handshake& handshake, const PeerInfo& mine) {
+  const Handshake proper;
+  return handshake.magic == proper.magic &&
+         std::equal(mine.nonce.begin(), mine.nonce.end(), handshake.nonce.begin());
 }
 
-base::Fd dial(const Card& mine, const Card& peer, std::size_t endpoint) {
+base::Fd dial(const PeerInfo& mine, const PeerInfo& peer, std::size_t endpoint) {
   const Address where =
       numeric_address(peer.endpoints[endpoint].address, peer.endpoints[endpoint].port);
   errno = EINVAL;
@@ -53,36 +54,36 @@ base::Fd dial(const Card& mine, const Card& peer, std::size_t endpoint) {
   return socket;
 }
 
-int greet(const base::Fd& socket, const Card& peer, std::uint32_t from, std::uint32_t purpose,
-          std::uint32_t flow) {
+int send_handshake(const base::Fd& socket, const PeerInfo& peer, std::uint32_t from,
+                   std::uint32_t purpose, std::uint32_t flow) {
   int error = 0;
   socklen_t length = sizeof error;
   ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
   if (error != 0) return error;
-  const Hello hello = hello_to(peer, from, purpose, flow);
+  const Handshake handshake = handshake_to(peer, from, purpose, flow);
   // A fresh connection takes so little at once.
   errno = EIO;
-  return ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) ==
-                 static_cast<ssize_t>(sizeof hello)
+  return ::send(socket.get(), &handshake, sizeof handshake, MSG_NOSIGNAL) ==
+                 static_cast<ssize_t>(sizeof handshake)
              ? 0
              : errno;
 }
 
-base::Fd answer(const base::Fd& door) {
-  base::Fd socket(::accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+base::Fd answer(const base::Fd& listener) {
+  base::Fd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (socket) prompt(socket);
   return socket;
 }
 
-Heard hear(Caller& caller, const Card& mine, Hello& hello) {
+Heard hear(PendingConnection& caller, const PeerInfo& mine, Handshake& handshake) {
   const ssize_t got = ::recv(caller.socket.get(), caller.bytes.data() + caller.got,
                              caller.bytes.size() - caller.got, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Heard::kMore;
   if (got <= 0) return Heard::kStranger;
   caller.got += static_cast<std::size_t>(got);
   if (caller.got < caller.bytes.size()) return Heard::kMore;
-  std::memcpy(&hello, caller.bytes.data(), sizeof hello);
-  return is_proper(hello, mine) ? Heard::kAll : Heard::kStranger;
+  std::memcpy(&handshake, caller.bytes.data(), sizeof handshake);
+  return shows_nonce(handshake, mine) ? Heard::kAll : Heard::kStranger;
 }
 
 }  // namespace paceline::comm

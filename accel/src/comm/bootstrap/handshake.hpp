@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What who connects says first, and what a connection is for. Shows the nonce from the card of the
-// rank it connects to.
+// The first message on every connection: who connects, for which purpose, and the nonce from the
+// peer info of the rank that it connects to.
 //
-// Ownership: values. Threads: pure functions. Failure: a socket that is none, with errno; false for
-// a stranger.
+// Ownership: values. Threads: pure functions. Failure: an empty Fd and errno; kStranger for a wrong
+// handshake.
 #pragma once
 
 #include <array>
@@ -15,15 +15,15 @@
 namespace paceline::comm {
 
 enum Purpose : std::uint32_t {
-  kWatching = 0,
+  kFailureDetector = 0,
   kFlatRing = 1,
-  kLaneRing = 2,
+  kChannelRing = 2,
   kDirectly = 3,
   kTogether = 4,
   kMemory = 5
 };
 
-struct Hello {
+struct Handshake {
   std::array<char, 16> magic{'p', 'a', 'c', 'e', 'l', 'i', 'n', 'e',
                              '-', 'c', 'o', 'm', 'm', '-', '1', '\0'};
   std::array<char, 32> nonce{};
@@ -32,29 +32,30 @@ struct Hello {
   std::uint32_t flow = 0;
   std::uint32_t zero = 0;
 };
-static_assert(sizeof(Hello) == 64);
+static_assert(sizeof(Handshake) == 64);
 
 // Who has connected and has not said all of it.
-struct Caller {
+struct PendingConnection {
   base::Fd socket;
-  std::array<char, sizeof(Hello)> bytes{};
+  std::array<char, sizeof(Handshake)> bytes{};
   std::size_t got = 0;
 };
 
-Hello hello_to(const Card& peer, std::uint32_t from, std::uint32_t purpose, std::uint32_t flow);
+Handshake handshake_to(const PeerInfo& peer, std::uint32_t from, std::uint32_t purpose,
+                       std::uint32_t flow);
 // Whether it shows the nonce of `mine`.
-bool is_proper(const Hello& hello, const Card& mine);
+bool shows_nonce(const Handshake& handshake, const PeerInfo& mine);
 
 // A connection begun, from this rank's endpoint of that number to the peer's; writable when it is
 // there.
-base::Fd dial(const Card& mine, const Card& peer, std::size_t endpoint);
-// What has become of it; then says hello: 0, or an errno.
-int greet(const base::Fd& socket, const Card& peer, std::uint32_t from, std::uint32_t purpose,
-          std::uint32_t flow);
-// The next one at the door, without waiting.
-base::Fd answer(const base::Fd& door);
+base::Fd dial(const PeerInfo& mine, const PeerInfo& peer, std::size_t endpoint);
+// What has become of it; then says handshake: 0, or an errno.
+int send_handshake(const base::Fd& socket, const PeerInfo& peer, std::uint32_t from,
+                   std::uint32_t purpose, std::uint32_t flow);
+// The next one at the listener, without waiting.
+base::Fd answer(const base::Fd& listener);
 enum class Heard : std::uint8_t { kMore, kAll, kStranger };
-// Reads on, without waiting: kAll with `hello` where it shows the nonce of `mine`.
-Heard hear(Caller& caller, const Card& mine, Hello& hello);
+// Reads on, without waiting: kAll with `handshake` where it shows the nonce of `mine`.
+Heard hear(PendingConnection& caller, const PeerInfo& mine, Handshake& handshake);
 
 }  // namespace paceline::comm

@@ -21,7 +21,7 @@ namespace paceline::comm {
 namespace {
 
 // and paceline/comm/_handle.py's, for a rank that has no library
-constexpr const char* kVersion = "paceline-comm 2";
+constexpr const char* kVersion = "paceline-comm 3";
 constexpr int kBacklog = 4096;
 constexpr std::size_t kMostEndpoints = 16;  // as many as there may be connections of a hop
 static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
@@ -51,15 +51,15 @@ std::string own_host() {
   return boot + "/" + (length > 0 ? space.data() : "");
 }
 
-std::string print(const Card& card) {
+std::string print(const PeerInfo& info) {
   std::ostringstream text;
-  text << kVersion << "\nrefusal=" << card.refusal << "\nhost=" << card.host;
+  text << kVersion << "\nrefusal=" << info.refusal << "\nhost=" << info.host;
   const char* between = "\naddress=";
-  for (const Endpoint& one : card.endpoints) text << std::exchange(between, ",") << one.address;
+  for (const Endpoint& one : info.endpoints) text << std::exchange(between, ",") << one.address;
   between = "\nport=";
-  for (const Endpoint& one : card.endpoints) text << std::exchange(between, ",") << one.port;
-  text << "\nnonce=" << card.nonce << "\ndoor=" << card.door << "\nagreed=" << card.agreed
-       << "\nrails=" << card.rails << "\nno_rdma=" << card.no_rdma << "\n";
+  for (const Endpoint& one : info.endpoints) text << std::exchange(between, ",") << one.port;
+  text << "\nnonce=" << info.nonce << "\nlistener=" << info.listener << "\nagreed=" << info.agreed
+       << "\nnics=" << info.nics << "\nno_rdma=" << info.no_rdma << "\n";
   return text.str();
 }
 
@@ -68,22 +68,23 @@ std::expected<base::Fd, Error> listen_at(const std::string& address) {
   if (where.length == 0)
     return std::unexpected(
         Error{PACELINE_EINVAL, -1, "address: '" + address + "' is no numeric IP address"});
-  base::Fd door(::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!door || ::bind(door.get(), where.get(), where.length) != 0 ||
-      ::listen(door.get(), kBacklog) != 0)
+  base::Fd listener(
+      ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener || ::bind(listener.get(), where.get(), where.length) != 0 ||
+      ::listen(listener.get(), kBacklog) != 0)
     return system_failure("address: cannot listen on " + address + ": give one of this host's");
-  return door;
+  return listener;
 }
 
 // In both families at the same place.
-std::uint16_t port_of(const base::Fd& door) {
+std::uint16_t port_of(const base::Fd& listener) {
   sockaddr_in6 bound{};
   socklen_t length = sizeof bound;
-  ::getsockname(door.get(), reinterpret_cast<sockaddr*>(&bound), &length);
+  ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&bound), &length);
   return ntohs(bound.sin6_port);
 }
 
-bool parse(const std::string& text, Card& card) {
+bool parse(const std::string& text, PeerInfo& info) {
   std::istringstream lines(text);
   std::string line;
   if (!std::getline(lines, line) || line != kVersion) return false;
@@ -92,21 +93,21 @@ bool parse(const std::string& text, Card& card) {
     const std::size_t equals = line.find('=');
     if (equals != std::string::npos) values[line.substr(0, equals)] = line.substr(equals + 1);
   }
-  card.host = values["host"];
+  info.host = values["host"];
   std::istringstream addresses(values["address"]);
   std::istringstream ports(values["port"]);
   std::string port;
   for (Endpoint one; std::getline(addresses, one.address, ',') && std::getline(ports, port, ',');) {
     one.port = static_cast<std::uint16_t>(std::strtoul(port.c_str(), nullptr, 10));
-    card.endpoints.push_back(one);
+    info.endpoints.push_back(one);
   }
-  card.nonce = values["nonce"];
-  card.door = values["door"];
-  card.agreed = values["agreed"];
-  card.rails = static_cast<std::uint32_t>(std::strtoul(values["rails"].c_str(), nullptr, 10));
-  card.no_rdma = values["no_rdma"];
-  card.refusal = values["refusal"];
-  return !card.refusal.empty() || (!card.endpoints.empty() && card.nonce.size() == 32);
+  info.nonce = values["nonce"];
+  info.listener = values["listener"];
+  info.agreed = values["agreed"];
+  info.nics = static_cast<std::uint32_t>(std::strtoul(values["nics"].c_str(), nullptr, 10));
+  info.no_rdma = values["no_rdma"];
+  info.refusal = values["refusal"];
+  return !info.refusal.empty() || (!info.endpoints.empty() && info.nonce.size() == 32);
 }
 
 }  // namespace
@@ -140,75 +141,75 @@ std::expected<std::string, Error> read_key(const Store& store, const std::string
   return std::string(value.data(), size);
 }
 
-std::expected<Doors, Error> open_doors(Card& card, const std::string& addresses) {
-  if (card.host.empty()) card.host = own_host();
-  card.nonce = random_name();
-  card.door = "paceline-comm-" + random_name();
-  if (card.nonce.empty()) return system_failure("random bytes");
+std::expected<Listeners, Error> open_listeners(PeerInfo& info, const std::string& addresses) {
+  if (info.host.empty()) info.host = own_host();
+  info.nonce = random_name();
+  info.listener = "paceline-comm-" + random_name();
+  if (info.nonce.empty()) return system_failure("random bytes");
 
-  Doors doors;
+  Listeners listeners;
   std::istringstream list(addresses.empty() ? own_address() : addresses);
   for (std::string one; std::getline(list, one, ',');) {
-    auto door = listen_at(one);
-    if (!door) return std::unexpected(door.error());
-    card.endpoints.push_back({one, port_of(*door)});
-    doors.tcp.push_back(std::move(*door));
+    auto listener = listen_at(one);
+    if (!listener) return std::unexpected(listener.error());
+    info.endpoints.push_back({one, port_of(*listener)});
+    listeners.tcp.push_back(std::move(*listener));
   }
-  if (card.endpoints.empty() || card.endpoints.size() > kMostEndpoints)
+  if (info.endpoints.empty() || info.endpoints.size() > kMostEndpoints)
     return std::unexpected(Error{PACELINE_EINVAL, -1,
                                  "address: '" + addresses + "': give 1 to " +
                                      std::to_string(kMostEndpoints) +
                                      " numeric IP addresses, separated by commas"});
-  doors.memory = listen_local(card.door);
-  if (!doors.memory) card.door.clear();
-  return doors;
+  listeners.memory = listen_local(info.listener);
+  if (!listeners.memory) info.listener.clear();
+  return listeners;
 }
 
-void pair_endpoints(std::vector<Card>& cards) {
+void pair_endpoints(std::vector<PeerInfo>& peers) {
   std::map<std::string, std::set<std::string>> hosts;  // that have an address
-  for (const Card& card : cards)
-    for (const Endpoint& one : card.endpoints) hosts[one.address].insert(card.host);
-  std::size_t least = cards.front().endpoints.size();
-  for (Card& card : cards) {
-    const Endpoint first = card.endpoints.front();
-    std::erase_if(card.endpoints,
+  for (const PeerInfo& info : peers)
+    for (const Endpoint& one : info.endpoints) hosts[one.address].insert(info.host);
+  std::size_t least = peers.front().endpoints.size();
+  for (PeerInfo& info : peers) {
+    const Endpoint first = info.endpoints.front();
+    std::erase_if(info.endpoints,
                   [&](const Endpoint& one) { return hosts[one.address].size() > 1; });
     // All of them: hosts that are only called so.
-    if (card.endpoints.empty()) card.endpoints.push_back(first);
-    least = std::min(least, card.endpoints.size());
+    if (info.endpoints.empty()) info.endpoints.push_back(first);
+    least = std::min(least, info.endpoints.size());
   }
-  for (Card& card : cards) card.endpoints.resize(least);
+  for (PeerInfo& info : peers) info.endpoints.resize(least);
 }
 
 void refuse(const Store& store, std::uint32_t rank, const std::string& why) {
-  Card card;
-  card.refusal = why;
-  static_cast<void>(tell(store, std::to_string(rank), print(card)));
+  PeerInfo info;
+  info.refusal = why;
+  static_cast<void>(tell(store, std::to_string(rank), print(info)));
 }
 
-std::expected<std::vector<Card>, Error> exchange(const Store& store, std::uint32_t rank,
-                                                 std::uint32_t ranks, const Card& card,
-                                                 Clock::time_point deadline) {
-  if (auto told = tell(store, std::to_string(rank), print(card)); !told)
+std::expected<std::vector<PeerInfo>, Error> exchange(const Store& store, std::uint32_t rank,
+                                                     std::uint32_t ranks, const PeerInfo& info,
+                                                     Clock::time_point deadline) {
+  if (auto told = tell(store, std::to_string(rank), print(info)); !told)
     return std::unexpected(told.error());
-  std::vector<Card> cards(ranks);
+  std::vector<PeerInfo> peers(ranks);
   for (std::uint32_t other = 0; other < ranks; ++other) {
     const auto read = read_key(store, std::to_string(other), other, deadline);
     if (!read) return std::unexpected(read.error());
     const std::string who = "rank " + std::to_string(other);
-    if (!parse(*read, cards[other]))
+    if (!parse(*read, peers[other]))
       return std::unexpected(Error{PACELINE_COMM_EPEER, static_cast<int>(other),
                                    who + " has another version of this library"});
-    if (!cards[other].refusal.empty())
+    if (!peers[other].refusal.empty())
       return std::unexpected(Error{PACELINE_COMM_EPEER, static_cast<int>(other),
-                                   who + " does not come: " + cards[other].refusal});
-    if (cards[other].agreed != card.agreed)
+                                   who + " does not come: " + peers[other].refusal});
+    if (peers[other].agreed != info.agreed)
       return std::unexpected(Error{PACELINE_COMM_EPEER, static_cast<int>(other),
-                                   who + " was given '" + cards[other].agreed + "' where rank " +
-                                       std::to_string(rank) + " was given '" + card.agreed +
+                                   who + " was given '" + peers[other].agreed + "' where rank " +
+                                       std::to_string(rank) + " was given '" + info.agreed +
                                        "': give all ranks the same"});
   }
-  return cards;
+  return peers;
 }
 
 }  // namespace paceline::comm

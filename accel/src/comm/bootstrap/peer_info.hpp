@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks tell each other through the store before they can talk: where they are, how to reach
-// them, and what they were told.
+// What each rank tells the others through the store before they are connected: its host, its
+// addresses, a nonce, and the settings that must be equal on all ranks.
 //
-// Ownership: values; the listening sockets are the caller's. Threads: one. Failure: a code and a
+// Ownership: values; the caller owns the listening sockets. Threads: one. Failure: a code and a
 // text that names the rank.
 #pragma once
 
@@ -33,19 +33,19 @@ struct Endpoint {
 // As messages name it.
 inline std::string rank_name(std::uint32_t rank) { return "rank " + std::to_string(rank); }
 
-struct Card {
+struct PeerInfo {
   std::string host;
   std::vector<Endpoint> endpoints;
   std::string nonce;  // shown by who connects: it has read the store
   // abstract name of the socket that memory is handed over at; empty where there is none
-  std::string door;
-  std::string agreed;       // what must be the same on all ranks
-  std::uint32_t rails = 0;  // active RDMA ports
-  std::string no_rdma;      // why there are none
-  std::string refusal;      // why this rank does not come; nothing else counts then
+  std::string listener;
+  std::string agreed;      // what must be the same on all ranks
+  std::uint32_t nics = 0;  // active RDMA ports
+  std::string no_rdma;     // why there are none
+  std::string refusal;     // why this rank does not come; nothing else counts then
 };
 
-struct Doors {
+struct Listeners {
   std::vector<base::Fd> tcp;  // one for each endpoint
   base::Fd memory;
 };
@@ -55,24 +55,25 @@ struct Store {
   std::string name;
 };
 
-// Opens the sockets, the one for memory where the system has it, and fills in the card's rest.
-// `card.host` may be empty: found out. `addresses`: numeric, separated by commas; none: found out.
-std::expected<Doors, Error> open_doors(Card& card, const std::string& addresses);
-// Leaves every card as many endpoints as the one that has fewest: the i-th of one rank speaks with
-// the i-th of another. Of several, those that also another host has are no way to either (the
+// Opens the sockets, the one for memory where the system has it, and fills in the peer info's rest.
+// `peer info.host` may be empty: found out. `addresses`: numeric, separated by commas; none: found
+// out.
+std::expected<Listeners, Error> open_listeners(PeerInfo& info, const std::string& addresses);
+// Leaves every peer info as many endpoints as the one that has fewest: the i-th of one rank speaks
+// with the i-th of another. Of several, those that also another host has are no way to either (the
 // bridge of a container engine). The same on all ranks.
-void pair_endpoints(std::vector<Card>& cards);
+void pair_endpoints(std::vector<PeerInfo>& peers);
 // One small text of a rank, by the key's last words.
 std::expected<void, Error> tell(const Store& store, const std::string& key,
                                 const std::string& text);
 std::expected<std::string, Error> read_key(const Store& store, const std::string& key,
                                            std::uint32_t rank, Clock::time_point deadline);
-// For a rank that does not come: the others would wait for its card. What the store says to that is
-// no matter any more.
+// For a rank that does not come: the others would wait for its peer info. What the store says to
+// that is no matter any more.
 void refuse(const Store& store, std::uint32_t rank, const std::string& why);
-// Tells this rank's card and reads those of all.
-std::expected<std::vector<Card>, Error> exchange(const Store& store, std::uint32_t rank,
-                                                 std::uint32_t ranks, const Card& card,
-                                                 Clock::time_point deadline);
+// Tells this rank's peer info and reads those of all.
+std::expected<std::vector<PeerInfo>, Error> exchange(const Store& store, std::uint32_t rank,
+                                                     std::uint32_t ranks, const PeerInfo& info,
+                                                     Clock::time_point deadline);
 
 }  // namespace paceline::comm

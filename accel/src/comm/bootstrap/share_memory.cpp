@@ -28,10 +28,12 @@ std::string system_text(const std::string& what) {
 // Gives a file to whoever knocks and may have it, until it goes.
 class HandOut {
  public:
-  HandOut(const base::Fd& file, const Card& card, const base::Fd& door)
-      : file_(file), card_(card), door_(door), stop_(::eventfd(0, EFD_CLOEXEC)), thread_([this] {
-          run();
-        }) {}
+  HandOut(const base::Fd& file, const PeerInfo& info, const base::Fd& listener)
+      : file_(file),
+        info_(info),
+        listener_(listener),
+        stop_(::eventfd(0, EFD_CLOEXEC)),
+        thread_([this] { run(); }) {}
   HandOut(const HandOut&) = delete;
   HandOut& operator=(const HandOut&) = delete;
   ~HandOut() {
@@ -44,55 +46,55 @@ class HandOut {
   void run() {
     for (;;) {
       std::vector<pollfd> files{{.fd = stop_.get(), .events = POLLIN, .revents = 0},
-                                {.fd = door_.get(), .events = POLLIN, .revents = 0}};
-      for (const Caller& one : callers_)
+                                {.fd = listener_.get(), .events = POLLIN, .revents = 0}};
+      for (const PendingConnection& one : callers_)
         files.push_back({.fd = one.socket.get(), .events = POLLIN, .revents = 0});
       if (::poll(files.data(), files.size(), -1) < 0) continue;
       if (files[0].revents != 0) return;
       for (std::size_t i = 0; i < callers_.size(); ++i)
         if (files[2 + i].revents != 0) serve(callers_[i]);
-      std::erase_if(callers_, [](const Caller& one) { return !one.socket; });
+      std::erase_if(callers_, [](const PendingConnection& one) { return !one.socket; });
       if (files[1].revents != 0) accept_one();
     }
   }
   void accept_one() {
-    base::Fd socket = answer(door_);
+    base::Fd socket = answer(listener_);
     if (!socket || !is_own_user(socket)) return;
     // Strangers cannot fill the memory: who has not introduced itself is dropped when too many more
     // come.
     if (callers_.size() > PACELINE_COMM_MAX_RANKS) callers_.erase(callers_.begin());
     callers_.push_back({std::move(socket), {}, 0});
   }
-  void serve(Caller& caller) {
-    Hello hello;
-    const Heard heard = hear(caller, card_, hello);
+  void serve(PendingConnection& caller) {
+    Handshake handshake;
+    const Heard heard = hear(caller, info_, handshake);
     if (heard == Heard::kMore) return;
     const base::Fd socket = std::move(caller.socket);
     const char byte = 'm';
-    if (heard == Heard::kAll && hello.purpose == kMemory) send_file(socket, file_, &byte, 1);
+    if (heard == Heard::kAll && handshake.purpose == kMemory) send_file(socket, file_, &byte, 1);
   }
 
   const base::Fd& file_;
-  const Card& card_;
-  const base::Fd& door_;
+  const PeerInfo& info_;
+  const base::Fd& listener_;
   const base::Fd stop_;
-  std::vector<Caller> callers_;
+  std::vector<PendingConnection> callers_;
   std::thread thread_;
 };
 
 // None, and `why`.
-base::Fd ask_for(const Card& card, const Topology& topology, Clock::time_point deadline,
+base::Fd ask_for(const PeerInfo& info, const Topology& topology, Clock::time_point deadline,
                  std::string& why) {
   const std::uint32_t first = topology.mates().front();
   const std::string who = "rank " + std::to_string(first);
-  if (card.door.empty()) {
+  if (info.listener.empty()) {
     why = who + " cannot hand over memory";
     return {};
   }
-  const base::Fd socket = dial_local(card.door);
-  const Hello hello = hello_to(card, topology.rank, kMemory, 0);
-  if (!socket || ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) !=
-                     static_cast<ssize_t>(sizeof hello)) {
+  const base::Fd socket = dial_local(info.listener);
+  const Handshake handshake = handshake_to(info, topology.rank, kMemory, 0);
+  if (!socket || ::send(socket.get(), &handshake, sizeof handshake, MSG_NOSIGNAL) !=
+                     static_cast<ssize_t>(sizeof handshake)) {
     why = system_text("asking " + who + " for memory");
     return {};
   }
@@ -116,7 +118,7 @@ std::string key_of(std::uint32_t rank) { return "memory/" + std::to_string(rank)
 }  // namespace
 
 std::expected<Shared, Error> share_region(const Store& store, const Topology& topology,
-                                          const std::vector<Card>& cards, base::Fd& door,
+                                          const std::vector<PeerInfo>& peers, base::Fd& listener,
                                           std::size_t chunk, Clock::time_point deadline) {
   Shared shared{.region = nullptr, .refusals = std::vector<std::string>(topology.ranks())};
   const auto ranks = static_cast<std::uint32_t>(topology.mates().size());
@@ -125,10 +127,10 @@ std::expected<Shared, Error> share_region(const Store& store, const Topology& to
   if (ranks > 1) {
     std::string why;
     if (topology.local == 0) {
-      file = door ? Region::create(ranks, chunk) : base::Fd();
-      if (!file) why = door ? system_text("a memory file") : "no local sockets";
+      file = listener ? Region::create(ranks, chunk) : base::Fd();
+      if (!file) why = listener ? system_text("a memory file") : "no local sockets";
     } else {
-      file = ask_for(cards[topology.mates().front()], topology, deadline, why);
+      file = ask_for(peers[topology.mates().front()], topology, deadline, why);
     }
     if (file) {
       shared.region = Region::map(file, ranks, chunk);
@@ -136,8 +138,8 @@ std::expected<Shared, Error> share_region(const Store& store, const Topology& to
     }
     if (topology.local == 0) {
       // Mates that wait for it hear of it.
-      if (shared.region == nullptr) door = base::Fd();
-      if (shared.region != nullptr) handing.emplace(file, cards[topology.rank], door);
+      if (shared.region == nullptr) listener = base::Fd();
+      if (shared.region != nullptr) handing.emplace(file, peers[topology.rank], listener);
     }
     if (auto told = tell(store, key_of(topology.rank), shared.region != nullptr ? kShares : why);
         !told)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gives all ranks of a host the same memory: the first makes it and hands its descriptor to those
-// who knock at its door and show the nonce of its card. Then each tells all, through the store,
-// whether it has it: where one rank of a host has not, for whatever reason (another user, another
-// container, what its kernel or its sandbox refuses), its ranks are hosts of their own from there
-// on.
+// Gives all ranks of a host the same memory. The first rank makes it and sends its descriptor to
+// each rank that connects to its listener and shows the nonce of its peer info. Then each rank
+// tells the others, through the store, whether it has the memory. If one rank of a host does not,
+// all ranks of that host count as hosts of their own. Reasons are another user, another container,
+// or a kernel or sandbox that refuses.
 //
-// Ownership: the region is the caller's. Threads: one, and one of its own meanwhile. Blocking: on
-// poll and the store, until the deadline. Failure: an error that names a rank; memory that cannot
-// be shared is none.
+// Ownership: the caller owns the region. Threads: one, and one of its own meanwhile. Blocking: on
+// poll and the store, until the deadline. Failure: an error that names a rank. Memory that cannot
+// be shared is no failure.
 #pragma once
 
 #include <expected>
@@ -27,7 +27,7 @@ struct Shared {
 };
 
 std::expected<Shared, Error> share_region(const Store& store, const Topology& topology,
-                                          const std::vector<Card>& cards, base::Fd& door,
+                                          const std::vector<PeerInfo>& peers, base::Fd& listener,
                                           std::size_t chunk, Clock::time_point deadline);
 
 }  // namespace paceline::comm

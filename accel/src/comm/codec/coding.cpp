@@ -33,7 +33,7 @@ std::uint32_t largest(const float* values, std::size_t count) {
   return static_cast<std::uint32_t>(most);
 }
 
-void encode_halves(bool brain, const float* values, float* rest, std::byte* coded,
+void encode_halves(bool brain, const float* values, float* residual, std::byte* coded,
                    std::uint64_t count) {
   const optim::Kernels& kernels = optim::best_kernels();
   const auto narrow = brain ? kernels.to_bf16 : kernels.to_f16;
@@ -45,13 +45,13 @@ void encode_halves(bool brain, const float* values, float* rest, std::byte* code
   for (std::uint64_t at = 0; at < count; at += kBlock) {
     const std::size_t n = std::min<std::uint64_t>(kBlock, count - at);
     for (std::size_t i = 0; i < n; ++i) {
-      wanted[i] = values[at + i] + rest[at + i];
+      wanted[i] = values[at + i] + residual[at + i];
       cut[i] = cut_to(most, wanted[i]);
     }
     narrow(cut.data(), halves.data(), static_cast<std::int64_t>(n));
     std::memcpy(coded + at * 2, halves.data(), n * 2);
     widen(halves.data(), cut.data(), static_cast<std::int64_t>(n));
-    for (std::size_t i = 0; i < n; ++i) rest[at + i] = left_of(wanted[i], cut[i]);
+    for (std::size_t i = 0; i < n; ++i) residual[at + i] = left_of(wanted[i], cut[i]);
   }
 }
 
@@ -66,17 +66,17 @@ void decode_halves(bool brain, const std::byte* coded, float* values, std::uint6
   }
 }
 
-void encode_int8(const float* values, float* rest, std::byte* coded, std::uint64_t count) {
+void encode_int8(const float* values, float* residual, std::byte* coded, std::uint64_t count) {
   std::array<float, kInt8Block> wanted;
   std::array<std::int8_t, kInt8Block> small;
   for (std::uint64_t at = 0; at < count; at += kInt8Block) {
     const std::size_t n = std::min<std::uint64_t>(kInt8Block, count - at);
-    for (std::size_t i = 0; i < n; ++i) wanted[i] = values[at + i] + rest[at + i];
+    for (std::size_t i = 0; i < n; ++i) wanted[i] = values[at + i] + residual[at + i];
     const Int8Scale by = int8_scale(largest(wanted.data(), n));
     for (std::size_t i = 0; i < n; ++i) {
       const int one = int8_of(wanted[i], by);
       small[i] = static_cast<std::int8_t>(one);
-      rest[at + i] = int8_left(wanted[i], one, by);
+      residual[at + i] = int8_left(wanted[i], one, by);
     }
     put(coded, by.scale);
     std::memcpy(coded + sizeof by.scale, small.data(), n);
@@ -99,25 +99,25 @@ std::uint64_t kept(std::uint32_t keep, std::uint64_t count) {
   return std::min(count, std::max<std::uint64_t>(1, (count * keep + kMillion - 1) / kMillion));
 }
 
-void gather_momentum(float momentum, const float* values, float* rest, float* gathered,
+void gather_momentum(float momentum, const float* values, float* residual, float* gathered,
                      std::uint64_t count) {
   for (std::uint64_t i = 0; i < count; ++i) {
     gathered[i] = momentum * gathered[i] + values[i];
-    rest[i] += gathered[i];
+    residual[i] += gathered[i];
   }
 }
 
 // The largest of `rest`, which are 0 there afterwards, and in `masked`, where there is one.
-void encode_top(std::uint32_t keep, float* rest, float* masked, std::byte* coded,
+void encode_top(std::uint32_t keep, float* residual, float* masked, std::byte* coded,
                 std::uint64_t count) {
   if (count == 0) return;
   const auto clear = [&](std::uint64_t i) {
-    rest[i] = 0.0F;
+    residual[i] = 0.0F;
     if (masked != nullptr) masked[i] = 0.0F;
   };
   const std::uint64_t k = kept(keep, count);
   std::vector<std::uint32_t> sizes(count);
-  std::transform(rest, rest + count, sizes.begin(), size_bits);
+  std::transform(residual, residual + count, sizes.begin(), size_bits);
   const auto place = sizes.begin() + static_cast<std::ptrdiff_t>(k - 1);
   std::nth_element(sizes.begin(), place, sizes.end(), std::greater<>());
   const std::uint32_t least = *place;
@@ -125,14 +125,14 @@ void encode_top(std::uint32_t keep, float* rest, float* masked, std::byte* coded
   auto equal = k - static_cast<std::uint64_t>(std::count_if(
                        sizes.begin(), place, [&](std::uint32_t size) { return size > least; }));
   for (std::uint64_t i = 0; i < count; ++i) {
-    const std::uint32_t size = size_bits(rest[i]);
+    const std::uint32_t size = size_bits(residual[i]);
     if (size < least || (size == least && equal == 0)) {
       if (size >= kInfinite) clear(i);  // enough of them are on their way
       continue;
     }
     if (size == least) --equal;
     put(coded, static_cast<std::uint32_t>(i));
-    put(coded + sizeof(std::uint32_t), rest[i]);
+    put(coded + sizeof(std::uint32_t), residual[i]);
     coded += kPairBytes;
     clear(i);
   }
@@ -164,17 +164,17 @@ double sum_of_sizes(const float* values, std::size_t count) {
   return sum;
 }
 
-void encode_signs(const float* values, float* rest, std::byte* coded, std::uint64_t count) {
+void encode_signs(const float* values, float* residual, std::byte* coded, std::uint64_t count) {
   std::array<std::uint8_t, kSignBlock / 8> signs;
   for (std::uint64_t at = 0; at < count; at += kSignBlock) {
     const std::size_t n = std::min<std::uint64_t>(kSignBlock, count - at);
-    for (std::size_t i = 0; i < n; ++i) rest[at + i] += values[at + i];
-    const float scale = sign_scale(sum_of_sizes(rest + at, n), static_cast<int>(n));
+    for (std::size_t i = 0; i < n; ++i) residual[at + i] += values[at + i];
+    const float scale = sign_scale(sum_of_sizes(residual + at, n), static_cast<int>(n));
     signs.fill(0);
     for (std::size_t i = 0; i < n; ++i) {
-      const unsigned bit = is_negative(rest[at + i]) ? 1U << (i % 8) : 0U;
+      const unsigned bit = is_negative(residual[at + i]) ? 1U << (i % 8) : 0U;
       signs[i / 8] = static_cast<std::uint8_t>(signs[i / 8] | bit);
-      rest[at + i] = sign_left(rest[at + i], scale);
+      residual[at + i] = sign_left(residual[at + i], scale);
     }
     put(coded, scale);
     const std::size_t bytes = (n + 7) / 8;
@@ -233,20 +233,20 @@ std::size_t coded_bytes(const Coding& coding, std::uint64_t count) {
   return count * sizeof(float);
 }
 
-void encode(const Coding& coding, const float* values, float* rest, std::byte* coded,
+void encode(const Coding& coding, const float* values, float* residual, std::byte* coded,
             std::uint64_t count) {
   switch (coding.codec) {
-    case Codec::kF16: return encode_halves(false, values, rest, coded, count);
-    case Codec::kBf16: return encode_halves(true, values, rest, coded, count);
-    case Codec::kInt8: return encode_int8(values, rest, coded, count);
+    case Codec::kF16: return encode_halves(false, values, residual, coded, count);
+    case Codec::kBf16: return encode_halves(true, values, residual, coded, count);
+    case Codec::kInt8: return encode_int8(values, residual, coded, count);
     case Codec::kTopK:
-      for (std::uint64_t i = 0; i < count; ++i) rest[i] += values[i];
-      return encode_top(coding.keep, rest, nullptr, coded, count);
+      for (std::uint64_t i = 0; i < count; ++i) residual[i] += values[i];
+      return encode_top(coding.keep, residual, nullptr, coded, count);
     case Codec::kDgc:
-      gather_momentum(static_cast<float>(coding.momentum) / kThousand, values, rest, rest + count,
-                      count);
-      return encode_top(coding.keep, rest, rest + count, coded, count);
-    case Codec::kOneBit: return encode_signs(values, rest, coded, count);
+      gather_momentum(static_cast<float>(coding.momentum) / kThousand, values, residual,
+                      residual + count, count);
+      return encode_top(coding.keep, residual, residual + count, coded, count);
+    case Codec::kOneBit: return encode_signs(values, residual, coded, count);
     case Codec::kNone: std::memcpy(coded, values, count * sizeof(float));
   }
 }
@@ -277,7 +277,7 @@ void decode_add(const Coding& coding, const std::byte* coded, float* values, std
   }
 }
 
-void recode(const Coding& coding, const std::byte* received, const float* own, float* rest,
+void recode(const Coding& coding, const std::byte* received, const float* own, float* residual,
             std::byte* coded, std::uint64_t count) {
   std::array<float, kBlock> block;
   static_assert(kBlock % kInt8Block == 0);
@@ -286,7 +286,7 @@ void recode(const Coding& coding, const std::byte* received, const float* own, f
     const std::size_t place = coded_bytes(coding, at);
     decode(coding, received + place, block.data(), n);
     for (std::uint64_t i = 0; i < n; ++i) block[i] += own[at + i];
-    encode(coding, block.data(), rest + at, coded + place, n);
+    encode(coding, block.data(), residual + at, coded + place, n);
   }
 }
 

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways of writing an array of floats in fewer bytes, each with error feedback: what is written is
-// value + rest, and what gets lost is the new rest, so that it is only late and never gone. The
-// same bytes decode to the same bits everywhere.
+// Codes of an array of floats in fewer bytes, each with error feedback. Start reading this room
+// here; all_reduce_coded uses it for the bytes between hosts (`compression` of ddp_hook). The code
+// says value + residual, and what it loses is the new residual. So a loss arrives late, but
+// arrives.
 //
-//   fp16, bf16   rounded; what is out of range is cut to it, the remainder comes later
-//   int8         256 values at a time: q * scale, scale = the largest / 127
-//   top-k        `keep` of a million values, at least one: (index, value) of the largest, ascending
-//   by index dgc          top-k of what momentum has gathered: u = momentum * u + value, v += u,
-//   and of what goes both are 0 then. `rest` has v of all,
-//                then u of all
-//   1-bit        1024 values at a time: signs, and the mean of absolute values
+// The same bytes decode to the same bits everywhere.
 //
-// What is not finite arrives as something that is not (with int8 and 1-bit all of its block, as
-// NaN), and leaves no rest.
+//   fp16, bf16   rounded; values out of range are cut to it, and the remainder comes later
+//   int8         256 values at a time: q * scale, with scale = the largest / 127
+//   top-k        `keep` of a million values, at least one: (index, value) pairs of the largest
+//   dgc          top-k of what momentum has gathered: u = momentum * u + value, v += u. The v that
+//   are
+//                sent, and their u, become 0. The residual has v of all values, then u of all
+//   1-bit        1024 values at a time: signs, and the mean of the absolute values
+//
+// Values that are not finite arrive as values that are not finite (with int8 and 1-bit the whole
+// block becomes NaN), and leave no residual.
 //
 // Ownership: the caller's arrays, which do not overlap. Threads: pure functions. Nothing fails.
 #pragma once
@@ -36,7 +39,7 @@ struct Coding {
            std::uint64_t{momentum} << 40;
   }
   // Values kept for each of the array.
-  std::uint64_t rests() const { return codec == Codec::kDgc ? 2 : 1; }
+  std::uint64_t residuals() const { return codec == Codec::kDgc ? 2 : 1; }
 };
 
 inline constexpr std::uint32_t kMillion = 1'000'000;
@@ -56,13 +59,13 @@ Grain grain_of(Codec codec);
 std::size_t coded_bytes(const Coding& coding, std::uint64_t count);
 
 // coded = values + rest; rest = what that has lost.
-void encode(const Coding& coding, const float* values, float* rest, std::byte* coded,
+void encode(const Coding& coding, const float* values, float* residual, std::byte* coded,
             std::uint64_t count);
 void decode(const Coding& coding, const std::byte* coded, float* values, std::uint64_t count);
 // values += what was coded.
 void decode_add(const Coding& coding, const std::byte* coded, float* values, std::uint64_t count);
 // coded = received + own + rest, of a codec that is recoded on the way.
-void recode(const Coding& coding, const std::byte* received, const float* own, float* rest,
+void recode(const Coding& coding, const std::byte* received, const float* own, float* residual,
             std::byte* coded, std::uint64_t count);
 
 }  // namespace paceline::comm

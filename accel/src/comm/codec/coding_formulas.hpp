@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the codes of coding.hpp do with one value and with one block of values. Compiled without
-// contraction, so that all processors make the same bytes and the same rests (a NaN stays a NaN
+// contraction, so that all processors make the same bytes and the same residuals (a NaN stays a NaN
 // with any payload). paceline/comm/_codes.py writes and reads the same format by PyTorch's
 // operators. Pure functions on values, in an unnamed namespace for the reason that
 // optim/formulas.hpp gives. Nothing fails.
@@ -25,9 +25,9 @@ inline constexpr Bits32 kNotSign = 0x7fffffffU;
 inline constexpr Bits32 kInfinite = 0x7f800000U;
 inline constexpr Bits32 kNan = 0x7fc00000U;
 
-// A block's mean is of a sum in this order, all in fp64: value i of a group belongs to lane i %
-// kSignLanes; a lane is summed in order, then the lanes of a group in halves (16 onto the first 16,
-// 8 onto the first 8, …), then the groups one after the other.
+// A block's mean is of a sum in this order, all in fp64: value i of a group belongs to channel i %
+// kSignLanes; a channel is summed in order, then the channels of a group in halves (16 onto the
+// first 16, 8 onto the first 8, …), then the groups one after the other.
 inline constexpr int kSignLanes = 32;
 inline constexpr int kSignGroup = 128;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the columns of a matrix orthonormal: the same bits on every processor, for ranks that must
-// agree without asking each other.
+// Makes the columns of a matrix orthonormal, with the same bits on every processor, so that ranks
+// agree without asking each other. PowerSGD uses it.
 //
 // Ownership: the caller's matrix. Threads: a pure function. Failure: std::bad_alloc.
 #pragma once

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types and their sums. The same bits whatever the processor: additions happen in the order
-// of the arguments, halves are added in fp32 and rounded once, to nearest even; integers wrap.
+// Element types and their sums, with the same bits on every processor. Additions happen in the
+// order of the arguments. Halves are added in fp32 and rounded once, to nearest even. Integers
+// wrap.
 //
 // Ownership: the caller's arrays; `target` may be one of the sources, at the same place. Threads:
 // pure functions. Nothing fails.

@@ -20,14 +20,15 @@ std::uint64_t CodedRing::steps() const {
   return (recoded_on_the_way(coding_.codec) ? 2 : 1) * (std::uint64_t{ranks_} - 1);
 }
 
-void CodedRing::begin(const float* own, float* rest, std::byte* buffer, std::uint64_t count) const {
+void CodedRing::begin(const float* own, float* residual, std::byte* buffer,
+                      std::uint64_t count) const {
   const bool parts = recoded_on_the_way(coding_.codec);
   const Part part = parts ? part_of(count, ranks_, position_) : Part{.begin = 0, .count = count};
-  encode(coding_, own + part.begin, rest + part.begin, buffer + places(count)[position_],
+  encode(coding_, own + part.begin, residual + part.begin, buffer + places(count)[position_],
          part.count);
 }
 
-void CodedRing::add_steps(std::vector<Step>& steps, const float* own, float* rest,
+void CodedRing::add_steps(std::vector<Step>& steps, const float* own, float* residual,
                           std::byte* buffer, std::uint64_t count, std::uint64_t gate) const {
   const std::vector<std::size_t> at = places(count);
   const bool parts = recoded_on_the_way(coding_.codec);
@@ -47,7 +48,7 @@ void CodedRing::add_steps(std::vector<Step>& steps, const float* own, float* res
                      .own = added ? reinterpret_cast<const std::byte*>(own + begin) : nullptr,
                      .gate = gate,
                      .coding = added ? &coding_ : nullptr,
-                     .rest = added ? rest + begin : nullptr});
+                     .residual = added ? residual + begin : nullptr});
   }
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an array goes around a ring in coded form. Codecs that are recoded on the way go as an
-// allreduce does: each hop decodes what came, adds its own and codes the sum, and what is whole
-// goes around once more as it is, so 2(n-1)/n of the coded size are sent, and each rank loses, and
-// keeps, one rest for each value. The others go from everyone to everyone, and are added up in
-// order at the end. Whatever the codec, all ranks decode the same bytes.
+// How an array goes around a ring in coded form.
 //
-// Ownership: a value; arrays are the caller's. Threads: immutable. Nothing fails.
+// FP16, BF16 and Int8 are recoded on the way, as in an all-reduce: each hop decodes what came, adds
+// its own values and codes the sum. Finished parts go around once more unchanged. Each rank sends
+// 2(n-1)/n of the coded size, and keeps one residual for each value. The other codecs go from every
+// rank to every rank and are added up in order at the end. Either way all ranks decode the same
+// bytes.
+//
+// Ownership: a value; the caller owns arrays. Threads: immutable. Nothing fails.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +29,8 @@ class CodedRing {
   std::size_t bytes(std::uint64_t count) const;
   std::uint64_t steps() const;  // for each array
   // What this rank says first; before its steps are opened. `own` and `rest` have `count` values.
-  void begin(const float* own, float* rest, std::byte* buffer, std::uint64_t count) const;
-  void add_steps(std::vector<Step>& steps, const float* own, float* rest, std::byte* buffer,
+  void begin(const float* own, float* residual, std::byte* buffer, std::uint64_t count) const;
+  void add_steps(std::vector<Step>& steps, const float* own, float* residual, std::byte* buffer,
                  std::uint64_t count, std::uint64_t gate) const;
   // When all has been received: the sum, which may take the place of `own`.
   void end(const std::byte* buffer, float* sum, std::uint64_t count) const;

@@ -7,25 +7,26 @@
 
 namespace paceline::comm {
 
-HostStage::HostStage(const Topology& topology, Region& region, Ring* lane, Watch& watch)
-    : Pace(topology, region, watch, Side::kProcessor), lane_(lane), sent_(0) {}
+HostStage::HostStage(const Topology& topology, Region& region, Ring* channel,
+                     FailureDetector& detector)
+    : Pipeline(topology, region, detector), channel_(channel), sent_(0) {}
 
 Part HostStage::chunk_of(const Work& work, std::uint32_t number) const {
   const std::uint64_t begin = number * work.chunk;
   return {.begin = begin, .count = std::min(work.chunk, work.count - begin)};
 }
 
-// Where a lane puts its shard of a result: at the same place in every chunk, though the last one is
-// shorter. Or one lane would write what another, slower one is still sending.
-std::byte* HostStage::result(const Work& work, std::uint32_t number, std::uint32_t lane) const {
+// Where a channel puts its shard of a result: at the same place in every chunk, though the last one
+// is shorter. Or one channel would write what another, slower one is still sending.
+std::byte* HostStage::result(const Work& work, std::uint32_t number, std::uint32_t channel) const {
   return region_.slot(ranks_, base_ + number) +
-         part_of(work.chunk, topology_.lanes, lane).begin * size_of(work.type);
+         part_of(work.chunk, topology_.channels, channel).begin * size_of(work.type);
 }
 
 bool HostStage::give(Work& work) {
   if (work.given == work.chunks) return false;
-  // The slot is free when the lanes have added up what was in it before.
-  if (!all_reached(&Cell::added, base_ + work.given + 1 - kDepth, topology_.lanes)) return false;
+  // The slot is free when the channels have added up what was in it before.
+  if (!all_reached(&Cell::added, base_ + work.given + 1 - kDepth, topology_.channels)) return false;
   const Part part = chunk_of(work, work.given);
   const std::size_t size = size_of(work.type);
   std::memcpy(region_.slot(topology_.local, base_ + work.given), work.data + part.begin * size,
@@ -41,9 +42,9 @@ bool HostStage::add(Work& work) {
   // The result's slot is free when all have taken it out and the ring has passed it on.
   if (!all_reached(&Cell::given, base_ + work.added + 1, ranks_)) return false;
   if (!all_reached(&Cell::taken, base_ + work.added + 1 - kDepth, ranks_)) return false;
-  if (lane_ != nullptr && sent_.load(std::memory_order_acquire) + kDepth <= work.added)
+  if (channel_ != nullptr && sent_.load(std::memory_order_acquire) + kDepth <= work.added)
     return false;
-  const Part shard = part_of(chunk_of(work, work.added).count, topology_.lanes, topology_.local);
+  const Part shard = part_of(chunk_of(work, work.added).count, topology_.channels, topology_.local);
   const std::size_t size = size_of(work.type);
   std::vector<const std::byte*> sources;
   for (std::uint32_t local = 0; local < ranks_; ++local)
@@ -51,24 +52,24 @@ bool HostStage::add(Work& work) {
   sum(work.type, result(work, work.added, topology_.local), sources, shard.count);
   if (work.ring != nullptr)
     work.ring->begin(reinterpret_cast<const float*>(result(work, work.added, topology_.local)),
-                     work.rest + work.added * stride(work) * work.ring->coding().rests(),
+                     work.residual + work.added * stride(work) * work.ring->coding().residuals(),
                      coded(work, work.added), shard.count);
   ++work.added;
   mine().added.store(base_ + work.added, std::memory_order_release);
-  if (lane_ == nullptr) mine().finished.store(base_ + work.added, std::memory_order_release);
+  if (channel_ == nullptr) mine().finished.store(base_ + work.added, std::memory_order_release);
   ring_all();
-  if (lane_ != nullptr) lane_->open(work.added);
+  if (channel_ != nullptr) channel_->open(work.added);
   return true;
 }
 
 bool HostStage::take(Work& work) {
   if (work.taken == work.chunks) return false;
-  if (!all_reached(&Cell::finished, base_ + work.taken + 1, topology_.lanes)) return false;
+  if (!all_reached(&Cell::finished, base_ + work.taken + 1, topology_.channels)) return false;
   const Part part = chunk_of(work, work.taken);
   const std::size_t size = size_of(work.type);
-  for (std::uint32_t lane = 0; lane < topology_.lanes; ++lane) {
-    const Part shard = part_of(part.count, topology_.lanes, lane);
-    std::memcpy(work.data + (part.begin + shard.begin) * size, result(work, work.taken, lane),
+  for (std::uint32_t channel = 0; channel < topology_.channels; ++channel) {
+    const Part shard = part_of(part.count, topology_.channels, channel);
+    std::memcpy(work.data + (part.begin + shard.begin) * size, result(work, work.taken, channel),
                 shard.count * size);
   }
   ++work.taken;
@@ -86,14 +87,14 @@ bool HostStage::turn(Work& work) {
   return some;
 }
 
-void HostStage::start_lane(const Call& call, const Work& work) {
+void HostStage::start_channel(const Call& call, const Work& work) {
   const std::uint32_t hosts = topology_.hosts();
   const std::size_t size = size_of(work.type);
   std::vector<Step> steps;
   for (std::uint32_t number = 0; number < work.chunks; ++number) {
-    const Part shard = part_of(chunk_of(work, number).count, topology_.lanes, topology_.local);
-    add_allreduce(steps, result(work, number, topology_.local), shard.count, size, hosts,
-                  topology_.group, number + 1);
+    const Part shard = part_of(chunk_of(work, number).count, topology_.channels, topology_.local);
+    add_all_reduce(steps, result(work, number, topology_.local), shard.count, size, hosts,
+                   topology_.group, number + 1);
   }
   start_ring(call, work, std::move(steps), 2 * (std::uint64_t{hosts} - 1));
 }
@@ -102,52 +103,52 @@ void HostStage::start_lane(const Call& call, const Work& work) {
 void HostStage::start_ring(const Call& call, const Work& work, std::vector<Step> steps,
                            std::uint64_t each) {
   sent_.store(0);
-  lane_->start(call, work.type, std::move(steps),
-               {.sent =
-                    [this, each](std::uint64_t done) {
-                      if (done % each != 0) return;
-                      sent_.store(done / each, std::memory_order_release);
-                      mine().bell.ring();
-                    },
-                .received =
-                    [this, each, work](std::uint64_t done) {
-                      if (done % each != 0) return;
-                      const auto number = static_cast<std::uint32_t>(done / each - 1);
-                      if (work.ring != nullptr)
-                        work.ring->end(
-                            coded(work, number),
-                            reinterpret_cast<float*>(result(work, number, topology_.local)),
-                            shard_count(work, number));
-                      mine().finished.store(base_ + number + 1, std::memory_order_release);
-                      ring_all();
-                    }});
+  channel_->start(call, work.type, std::move(steps),
+                  {.sent =
+                       [this, each](std::uint64_t done) {
+                         if (done % each != 0) return;
+                         sent_.store(done / each, std::memory_order_release);
+                         mine().bell.ring();
+                       },
+                   .received =
+                       [this, each, work](std::uint64_t done) {
+                         if (done % each != 0) return;
+                         const auto number = static_cast<std::uint32_t>(done / each - 1);
+                         if (work.ring != nullptr)
+                           work.ring->end(
+                               coded(work, number),
+                               reinterpret_cast<float*>(result(work, number, topology_.local)),
+                               shard_count(work, number));
+                         mine().finished.store(base_ + number + 1, std::memory_order_release);
+                         ring_all();
+                       }});
 }
 
 std::uint64_t HostStage::stride(const Work& work) const {
-  return part_of(work.chunk, topology_.lanes, topology_.local).count;
+  return part_of(work.chunk, topology_.channels, topology_.local).count;
 }
 
 std::uint64_t HostStage::shard_count(const Work& work, std::uint32_t number) const {
-  return part_of(chunk_of(work, number).count, topology_.lanes, topology_.local).count;
+  return part_of(chunk_of(work, number).count, topology_.channels, topology_.local).count;
 }
 
 std::byte* HostStage::coded(const Work& work, std::uint32_t number) {
   return coded_.data() + number % kDepth * work.ring->bytes(stride(work));
 }
 
-std::uint64_t HostStage::rest_count(std::uint64_t count, std::size_t chunk_bytes) const {
-  if (lane_ == nullptr || count == 0) return 0;
+std::uint64_t HostStage::residual_count(std::uint64_t count, std::size_t chunk_bytes) const {
+  if (channel_ == nullptr || count == 0) return 0;
   const Work work = work_of(Type::kF32, nullptr, count, chunk_bytes);
   return (work.chunks - 1) * stride(work) + shard_count(work, work.chunks - 1);
 }
 
-void HostStage::start_coded_lane(const Call& call, const Work& work) {
+void HostStage::start_coded_channel(const Call& call, const Work& work) {
   coded_.resize(kDepth * work.ring->bytes(stride(work)));
   std::vector<Step> steps;
   for (std::uint32_t number = 0; number < work.chunks; ++number)
     work.ring->add_steps(steps,
                          reinterpret_cast<const float*>(result(work, number, topology_.local)),
-                         work.rest + number * stride(work) * work.ring->coding().rests(),
+                         work.residual + number * stride(work) * work.ring->coding().residuals(),
                          coded(work, number), shard_count(work, number), number + 1);
   start_ring(call, work, std::move(steps), work.ring->steps());
 }
@@ -162,35 +163,34 @@ HostStage::Work HostStage::work_of(Type type, std::byte* data, std::uint64_t cou
           .chunks = static_cast<std::uint32_t>((count + chunk - 1) / chunk)};
 }
 
-bool HostStage::allreduce(const Call& call, Type type, std::byte* data, std::uint64_t count,
-                          std::size_t chunk_bytes) {
+bool HostStage::all_reduce(const Call& call, Type type, std::byte* data, std::uint64_t count,
+                           std::size_t chunk_bytes) {
   Work work = work_of(type, data, count, chunk_bytes);
-  if (lane_ != nullptr) start_lane(call, work);
+  if (channel_ != nullptr) start_channel(call, work);
   return run(call, work);
 }
 
-bool HostStage::allreduce_coded(const Call& call, const CodedRing& ring, float* data,
-                                std::uint64_t count, std::size_t chunk_bytes, float* rest) {
+bool HostStage::all_reduce_coded(const Call& call, const CodedRing& ring, float* data,
+                                 std::uint64_t count, std::size_t chunk_bytes, float* residual) {
   Work work = work_of(Type::kF32, reinterpret_cast<std::byte*>(data), count, chunk_bytes);
-  if (lane_ != nullptr) {
+  if (channel_ != nullptr) {
     work.ring = &ring;
-    work.rest = rest;
-    start_coded_lane(call, work);
+    work.residual = residual;
+    start_coded_channel(call, work);
   }
   return run(call, work);
 }
 
 bool HostStage::run(const Call& call, Work& work) {
-  Pace::run(
-      call,
-      {.give = [&] { return give(work); },
-       .turn = [&] { return turn(work); },
-       .ended = [&] { return work.taken == work.chunks; },
-       .quiet = nullptr,
-       .across = lane_ == nullptr ? nullptr : std::function([this] { return lane_->previous(); })});
-  if (lane_ != nullptr) lane_->finish();
+  Pipeline::run(call, {.give = [&] { return give(work); },
+                       .turn = [&] { return turn(work); },
+                       .ended = [&] { return work.taken == work.chunks; },
+                       .across = channel_ == nullptr ? nullptr : std::function([this] {
+                         return channel_->previous();
+                       })});
+  if (channel_ != nullptr) channel_->finish();
   next(work.chunks);
-  return !watch_.failed();
+  return !detector_.failed();
 }
 
 }  // namespace paceline::comm

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of a hierarchical allreduce inside a host, through shared slots: every rank copies its
-// chunks in, each lane adds up its shard of them and, where there are several hosts, has its ring
-// across hosts go on with it; every rank copies the results out. All three go on at the same time,
-// on different chunks, kDepth of them at most.
+// The part of a hierarchical all-reduce inside a host, through shared slots. Every rank copies its
+// chunks in. Each channel adds up its shard of them and, with several hosts, sends it around its
+// ring across hosts. Every rank copies the results out. The three steps overlap on different
+// chunks, at most kDepth of them.
 //
-// Ownership: none; region, watch and ring outlive it. Threads: one call at a time. Failure: false,
-// the watch knows why.
+// Ownership: none; region, failure detector and ring outlive it. Threads: one call at a time.
+// Failure: false; the failure detector has the reason.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +22,17 @@
 
 namespace paceline::comm {
 
-class HostStage : private Pace {
+class HostStage : private Pipeline {
  public:
-  // `lane` is null with one host, or where this rank has no lane.
-  HostStage(const Topology& topology, Region& region, Ring* lane, Watch& watch);
+  // `channel` is null with one host, or where this rank has no channel.
+  HostStage(const Topology& topology, Region& region, Ring* channel, FailureDetector& detector);
   // `chunk_bytes`: at most what a slot has.
-  bool allreduce(const Call& call, Type type, std::byte* data, std::uint64_t count,
-                 std::size_t chunk_bytes);
-  // The same of floats, in coded form between hosts. `rest` has rest_count() values.
-  bool allreduce_coded(const Call& call, const CodedRing& ring, float* data, std::uint64_t count,
-                       std::size_t chunk_bytes, float* rest);
-  std::uint64_t rest_count(std::uint64_t count, std::size_t chunk_bytes) const;
+  bool all_reduce(const Call& call, Type type, std::byte* data, std::uint64_t count,
+                  std::size_t chunk_bytes);
+  // The same of floats, in coded form between hosts. `rest` has residual_count() values.
+  bool all_reduce_coded(const Call& call, const CodedRing& ring, float* data, std::uint64_t count,
+                        std::size_t chunk_bytes, float* residual);
+  std::uint64_t residual_count(std::uint64_t count, std::size_t chunk_bytes) const;
 
  private:
   struct Work {
@@ -43,7 +43,7 @@ class HostStage : private Pace {
     std::uint32_t chunks;
     std::uint32_t given = 0, added = 0, taken = 0;
     const CodedRing* ring = nullptr;
-    float* rest = nullptr;
+    float* residual = nullptr;
   };
 
   static Work work_of(Type type, std::byte* data, std::uint64_t count, std::size_t chunk_bytes);
@@ -52,20 +52,20 @@ class HostStage : private Pace {
   std::uint64_t stride(const Work& work) const;
   std::uint64_t shard_count(const Work& work, std::uint32_t number) const;
   std::byte* coded(const Work& work, std::uint32_t number);
-  void start_coded_lane(const Call& call, const Work& work);
+  void start_coded_channel(const Call& call, const Work& work);
   void start_ring(const Call& call, const Work& work, std::vector<Step> steps, std::uint64_t each);
 
   bool give(Work& work);
   bool add(Work& work);
   bool take(Work& work);
   bool turn(Work& work);
-  void start_lane(const Call& call, const Work& work);
-  std::byte* result(const Work& work, std::uint32_t number, std::uint32_t lane) const;
+  void start_channel(const Call& call, const Work& work);
+  std::byte* result(const Work& work, std::uint32_t number, std::uint32_t channel) const;
   Part chunk_of(const Work& work, std::uint32_t number) const;
 
-  Ring* lane_;
-  std::atomic<std::uint64_t> sent_;  // chunks of this call that the lane is done sending
-  std::vector<std::byte> coded_;     // what goes around the lane in coded form, kDepth chunks
+  Ring* channel_;
+  std::atomic<std::uint64_t> sent_;  // chunks of this call that the channel is done sending
+  std::vector<std::byte> coded_;     // what goes around the channel in coded form, kDepth chunks
 };
 
 }  // namespace paceline::comm

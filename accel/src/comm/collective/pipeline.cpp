@@ -1,31 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/collective/pipeline.hpp"
 
-#include <chrono>
-
 namespace paceline::comm {
-namespace {
-
-constexpr std::chrono::seconds kQuiet{1};
-
-}  // namespace
-
-Pace::Pace(const Topology& topology, Region& region, Watch& watch, Side side)
+Pipeline::Pipeline(const Topology& topology, Region& region, FailureDetector& detector)
     : topology_(topology),
       region_(region),
-      watch_(watch),
+      detector_(detector),
       ranks_(static_cast<std::uint32_t>(topology.mates().size())),
-      adds_(topology.local < topology.lanes),
-      side_(side) {
-  watch_.on_change([this] { mine().bell.ring(); });
+      adds_(topology.local < topology.channels) {
+  detector_.on_change([this] { mine().bell.ring(); });
 }
 
-void Pace::ring_all() const {
+void Pipeline::ring_all() const {
   for (std::uint32_t local = 0; local < ranks_; ++local) cell(local).bell.ring();
 }
 
-std::uint32_t Pace::first_short(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count,
-                                std::uint32_t cells) const {
+std::uint32_t Pipeline::first_short(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count,
+                                    std::uint32_t cells) const {
   std::uint32_t local = 0;
   for (; local < cells; ++local) {
     const std::uint32_t now = (cell(local).*counter).load(std::memory_order_acquire);
@@ -34,7 +25,7 @@ std::uint32_t Pace::first_short(std::atomic<std::uint32_t> Cell::* counter, std:
   return local;
 }
 
-std::uint32_t Pace::awaited(const Turns& turns) const {
+std::uint32_t Pipeline::awaited(const Turns& turns) const {
   std::uint32_t oldest = mine().taken.load(std::memory_order_acquire);
   for (std::uint32_t local = 0; local < ranks_; ++local) {
     const std::uint32_t taken = cell(local).taken.load(std::memory_order_acquire);
@@ -44,37 +35,35 @@ std::uint32_t Pace::awaited(const Turns& turns) const {
   if (const std::uint32_t local = first_short(&Cell::given, count, ranks_); local < ranks_)
     return topology_.mates()[local];
   for (std::atomic<std::uint32_t> Cell::* const counter : {&Cell::added, &Cell::finished}) {
-    const std::uint32_t local = first_short(counter, count, topology_.lanes);
+    const std::uint32_t local = first_short(counter, count, topology_.channels);
     if (local == topology_.local && turns.across) return turns.across();
-    if (local < topology_.lanes) return topology_.mates()[local];
+    if (local < topology_.channels) return topology_.mates()[local];
   }
   const std::uint32_t local = first_short(&Cell::taken, count, ranks_);
   return local < ranks_ ? topology_.mates()[local] : topology_.rank;
 }
 
-bool Pace::run(const Call& call, const Turns& turns) {
+bool Pipeline::run(const Call& call, const Turns& turns) {
   mine().calls[calls_ % 2] = call;
   bool compared = false;
   while (!turns.ended()) {
     const std::uint32_t seen = mine().bell.count.load(std::memory_order_acquire);
-    if (watch_.failed()) break;
+    if (detector_.failed()) break;
     // Before anything of theirs is used.
     if (!compared && all_reached(&Cell::given, base_ + 1, ranks_)) {
       compared = true;
       for (std::uint32_t local = 0; local < ranks_; ++local)
-        if (!watch_.same(topology_.mates()[local], cell(local).calls[calls_ % 2])) break;
+        if (!detector_.same(topology_.mates()[local], cell(local).calls[calls_ % 2])) break;
       continue;
     }
     const bool some = compared ? turns.turn() : turns.give();
     if (some) continue;
-    if (!watch_.wait(mine().bell, seen, awaited(turns), kQuiet)) break;
-    if (turns.quiet && mine().bell.count.load(std::memory_order_acquire) == seen && !turns.quiet())
-      break;
+    if (!detector_.wait(mine().bell, seen, awaited(turns))) break;
   }
-  return !watch_.failed();
+  return !detector_.failed();
 }
 
-void Pace::next(std::uint32_t chunks) {
+void Pipeline::next(std::uint32_t chunks) {
   base_ += chunks;
   ++calls_;
 }

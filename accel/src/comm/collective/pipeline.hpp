@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pace of an allreduce inside a host, in chunks: ranks give, lanes add, ranks take, all at the
-// same time on different chunks, kDepth of them at most. Counters in cells that the ranks share say
-// how far each has come, and a bell in each wakes it; the bytes are a stage's own business.
+// Schedules an all-reduce inside a host in chunks: ranks copy in, channels add, ranks copy out, all
+// at the same time on different chunks. Counters in cells that the ranks share say how far each
+// rank is, and a doorbell in each cell wakes it. HostStage moves the bytes.
 //
-// Ownership: none; region and watch outlive it, and its object the watch's thread. Threads: one
-// call at a time; counters move on any. Failure: false, the watch knows why.
+// Ownership: none; region and failure detector outlive it, and it outlives the detector's thread.
+// Threads: one call at a time; any thread moves counters. Failure: false; the failure detector has
+// the reason.
 #pragma once
 
 #include <atomic>
@@ -18,10 +19,10 @@
 
 namespace paceline::comm {
 
-class Pace {
+class Pipeline {
  public:
-  Pace(const Pace&) = delete;
-  Pace& operator=(const Pace&) = delete;
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
 
  protected:
   // What a call is to do again and again. Each answers whether there was anything; `turn` waits
@@ -30,19 +31,18 @@ class Pace {
     std::function<bool()> give;  // the first one after this rank's call has been told
     std::function<bool()> turn;  // whatever can be done now, giving included
     std::function<bool()> ended;
-    std::function<bool()> quiet;  // nobody has rung for a while; false ends the call. May be empty
-    // The rank that this one's lane waits for, maybe this one; empty where it has none.
+    // The rank that this one's channel waits for, maybe this one; empty where it has none.
     std::function<std::uint32_t()> across;
   };
 
-  Pace(const Topology& topology, Region& region, Watch& watch, Side side);
-  ~Pace() = default;
+  Pipeline(const Topology& topology, Region& region, FailureDetector& detector);
+  ~Pipeline() = default;
 
   bool run(const Call& call, const Turns& turns);
   // Ends a call of so many chunks.
   void next(std::uint32_t chunks);
 
-  Cell& cell(std::uint32_t local) const { return region_.cell(local, side_); }
+  Cell& cell(std::uint32_t local) const { return region_.cell(local); }
   Cell& mine() const { return cell(topology_.local); }
   void ring_all() const;
   // Whether the first `cells` cells have got so far.
@@ -53,7 +53,7 @@ class Pace {
 
   const Topology& topology_;
   Region& region_;
-  Watch& watch_;
+  FailureDetector& detector_;
   const std::uint32_t ranks_;  // of this host
   const bool adds_;            // has a shard
   std::uint32_t base_ = 0;     // chunks of all calls before
@@ -63,10 +63,9 @@ class Pace {
   std::uint32_t first_short(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count,
                             std::uint32_t cells) const;
   // The rank that holds up the oldest chunk which not all have: who has not given it, else whose
-  // lane has not added it up or lacks it of other hosts, else who has not taken it out.
+  // channel has not added it up or lacks it of other hosts, else who has not taken it out.
   std::uint32_t awaited(const Turns& turns) const;
 
-  const Side side_;
   std::uint32_t calls_ = 0;  // done here: for the next, all have compared the one before
 };
 

@@ -31,8 +31,8 @@ Part part_of(std::uint64_t count, std::uint64_t n, std::uint64_t i) {
   return {.begin = each * i + std::min(i, more), .count = each + (i < more ? 1 : 0)};
 }
 
-void add_allreduce(std::vector<Step>& steps, std::byte* data, std::uint64_t count, std::size_t size,
-                   std::uint32_t n, std::uint32_t position, std::uint64_t gate) {
+void add_all_reduce(std::vector<Step>& steps, std::byte* data, std::uint64_t count,
+                    std::size_t size, std::uint32_t n, std::uint32_t position, std::uint64_t gate) {
   for (std::uint32_t s = 0; s < 2 * (n - 1); ++s) {
     // Part p starts at rank p, is whole at rank p - 1, and goes round once more.
     const Part out = part_of(count, n, (position + 2 * n - s) % n);
@@ -50,14 +50,15 @@ void add_allreduce(std::vector<Step>& steps, std::byte* data, std::uint64_t coun
   }
 }
 
-Ring::Ring(std::unique_ptr<SendLink> next, std::unique_ptr<ReceiveLink> previous, Watch& watch)
+Ring::Ring(std::unique_ptr<SendLink> next, std::unique_ptr<ReceiveLink> previous,
+           FailureDetector& detector)
     : next_(std::move(next)),
       previous_(std::move(previous)),
-      watch_(watch),
-      opened_to_sender_(watch),
-      opened_to_receiver_(watch),
-      received_(watch),
-      sent_(watch),
+      detector_(detector),
+      opened_to_sender_(detector),
+      opened_to_receiver_(detector),
+      received_(detector),
+      sent_(detector),
       block_(kBlockBytes) {}
 
 void Ring::stripe(std::uint32_t flows) {
@@ -111,7 +112,7 @@ void Ring::take_coded(const Step& step, std::size_t at, std::size_t size) {
                                 ? size / grain.bytes
                                 : size / grain.bytes * grain.values + (left == 0 ? 0 : left - head);
   recode(*step.coding, block_.data(), reinterpret_cast<const float*>(step.own) + begin,
-         step.rest + begin, step.in + at, count);
+         step.residual + begin, step.in + at, count);
 }
 
 bool Ring::receive_step(Type type, const Step& step, std::uint64_t& position) {
@@ -144,7 +145,7 @@ bool Ring::receive_step(Type type, const Step& step, std::uint64_t& position) {
 bool Ring::receive_all(Type type, const std::vector<Step>& steps, const Hooks& hooks) {
   Call theirs;
   if (!previous_->receive(reinterpret_cast<std::byte*>(&theirs), sizeof theirs)) return false;
-  if (!watch_.same(previous_->peer(), theirs)) return false;
+  if (!detector_.same(previous_->peer(), theirs)) return false;
   std::uint64_t position = 0;
   std::uint64_t done = 0;
   for (const Step& step : steps) {
@@ -169,9 +170,9 @@ bool Ring::run(const Call& call, Type type, const std::vector<Step>& steps) {
   prepare(steps);
   sender_.start([&] { send_all(call, steps, {}); });
   receive_all(type, steps, {});
-  watch_.waits_for(next_->peer());
+  detector_.waits_for(next_->peer());
   sender_.wait();
-  return !watch_.failed();
+  return !detector_.failed();
 }
 
 void Ring::start(const Call& call, Type type, std::vector<Step> steps, Hooks hooks) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves data around a ring of ranks. A collective is a list of steps; each sends one piece and
-// receives one, added to what is here or not. What one step receives the next one mostly sends on,
-// and does so as it comes in (cut-through): the wire idles for a latency once, not once for each
-// step. Sending has a thread of its own, so no ring of full buffers can lock up.
+// Moves data around a ring of ranks. Start reading this room here. A collective is a list of steps.
+// Each step sends one piece and receives one, which is added to local data or stored. Most steps
+// send what the step before received, while it still comes in (cut-through). So the wire idles for
+// one latency in all, not for one in each step. A thread of its own sends, so full buffers cannot
+// deadlock the ring.
 //
-// Ownership: of its links and threads; buffers are the caller's. Threads: one call at a time.
-// Failure: false, the watch knows why.
+// Ownership: of its links and threads; the caller owns buffers. Threads: one call at a time.
+// Failure: false; the failure detector has the reason.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,7 @@ struct Step {
   // What comes in is coded so: in = coded(received + own + rest), own and rest being floats. Null:
   // it is added as it is.
   const Coding* coding = nullptr;
-  float* rest = nullptr;
+  float* residual = nullptr;
 };
 
 // A part of a whole, in elements: part i of n, all but equal.
@@ -45,8 +46,9 @@ struct Part {
 Part part_of(std::uint64_t count, std::uint64_t n, std::uint64_t i);
 
 // The steps of an allreduce in place, for the rank at `position` of `n`, added to `steps`.
-void add_allreduce(std::vector<Step>& steps, std::byte* data, std::uint64_t count, std::size_t size,
-                   std::uint32_t n, std::uint32_t position, std::uint64_t gate = 0);
+void add_all_reduce(std::vector<Step>& steps, std::byte* data, std::uint64_t count,
+                    std::size_t size, std::uint32_t n, std::uint32_t position,
+                    std::uint64_t gate = 0);
 
 class Ring {
  public:
@@ -55,7 +57,8 @@ class Ring {
     std::function<void(std::uint64_t)> received;  // steps that have been received
   };
 
-  Ring(std::unique_ptr<SendLink> next, std::unique_ptr<ReceiveLink> previous, Watch& watch);
+  Ring(std::unique_ptr<SendLink> next, std::unique_ptr<ReceiveLink> previous,
+       FailureDetector& detector);
 
   void stripe(std::uint32_t flows);  // between calls; as link.hpp
   std::uint32_t previous() const { return previous_->peer(); }
@@ -76,7 +79,7 @@ class Ring {
 
   std::unique_ptr<SendLink> next_;
   std::unique_ptr<ReceiveLink> previous_;
-  Watch& watch_;
+  FailureDetector& detector_;
   Progress opened_to_sender_;
   Progress opened_to_receiver_;
   Progress received_;  // bytes

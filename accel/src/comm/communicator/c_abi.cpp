@@ -24,8 +24,10 @@ std::string unusable(const paceline_comm_options& given, const paceline_comm_sto
   if (given.rank >= given.ranks)
     return "rank: " + std::to_string(given.rank) + ": use 0 to " + std::to_string(given.ranks - 1);
   if (given.flows > 16) return "flows: " + std::to_string(given.flows) + ": use 1 to 16";
-  if (given.silence_ms < 0 || (given.silence_ms > 0 && given.silence_ms < 100))
-    return "silence_ms: " + std::to_string(given.silence_ms) + ": use at least 100";
+  if (given.heartbeat_timeout_ms < 0 ||
+      (given.heartbeat_timeout_ms > 0 && given.heartbeat_timeout_ms < 100))
+    return "heartbeat_timeout_ms: " + std::to_string(given.heartbeat_timeout_ms) +
+           ": use at least 100";
   if (given.timeout_ms < 0)
     return "timeout_ms: " + std::to_string(given.timeout_ms) + ": use 1 or more";
   if (given.name == nullptr || *given.name == '\0') return "name: give the communicator one";
@@ -74,7 +76,7 @@ int swap_pieces(comm_core::Communicator& it, comm_core::Pieces<const std::byte> 
   if (!laid_out(in, in_counts, it.ranks(), dtype) || !laid_out(out, out_counts, it.ranks(), dtype))
     return PACELINE_EINVAL;
   if (in_counts[it.rank()] != out_counts[it.rank()]) return PACELINE_EINVAL;
-  return it.alltoall(in, out, comm_core::Type{dtype}, equal);
+  return it.all_to_all(in, out, comm_core::Type{dtype}, equal);
 }
 
 const std::byte* bytes_of(const void* data) { return static_cast<const std::byte*>(data); }
@@ -101,7 +103,8 @@ int paceline_comm_create(const struct paceline_comm_options* options,
     made.address = text_or_none(options->address);
     made.plan = text_or_none(options->plan);
     if (options->flows != 0) made.flows = options->flows;
-    if (options->silence_ms != 0) made.silence = std::chrono::milliseconds(options->silence_ms);
+    if (options->heartbeat_timeout_ms != 0)
+      made.heartbeat_timeout = std::chrono::milliseconds(options->heartbeat_timeout_ms);
     if (options->timeout_ms != 0) made.timeout = std::chrono::milliseconds(options->timeout_ms);
     auto created = comm_core::Communicator::create(made, *store);
     if (!created) {
@@ -120,11 +123,11 @@ int paceline_comm_create(const struct paceline_comm_options* options,
 
 void paceline_comm_destroy(struct paceline_comm* comm) { delete comm; }
 
-int paceline_comm_allreduce(struct paceline_comm* comm, void* data, uint64_t count,
-                            uint32_t dtype) {
+int paceline_comm_all_reduce(struct paceline_comm* comm, void* data, uint64_t count,
+                             uint32_t dtype) {
   const bool usable = (data != nullptr || count == 0) && fits(count, dtype, 1);
-  return together(comm, "allreduce", usable, [&](comm_core::Communicator& it) {
-    return it.allreduce(bytes_of(data), count, comm_core::Type{dtype});
+  return together(comm, "all_reduce", usable, [&](comm_core::Communicator& it) {
+    return it.all_reduce(bytes_of(data), count, comm_core::Type{dtype});
   });
 }
 
@@ -132,17 +135,17 @@ int paceline_comm_reduce_scatter(struct paceline_comm* comm, const void* in, voi
                                  uint64_t count, uint32_t dtype) {
   const bool usable = ((in != nullptr && out != nullptr) || count == 0) &&
                       fits(count, dtype, PACELINE_COMM_MAX_RANKS);
-  return together(comm, "reduce-scatter", usable, [&](comm_core::Communicator& it) {
+  return together(comm, "reduce_scatter", usable, [&](comm_core::Communicator& it) {
     return it.reduce_scatter(bytes_of(in), bytes_of(out), count, comm_core::Type{dtype});
   });
 }
 
-int paceline_comm_allgather(struct paceline_comm* comm, const void* in, void* out, uint64_t count,
-                            uint32_t dtype) {
+int paceline_comm_all_gather(struct paceline_comm* comm, const void* in, void* out, uint64_t count,
+                             uint32_t dtype) {
   const bool usable = ((in != nullptr && out != nullptr) || count == 0) &&
                       fits(count, dtype, PACELINE_COMM_MAX_RANKS);
-  return together(comm, "allgather", usable, [&](comm_core::Communicator& it) {
-    return it.allgather(bytes_of(in), bytes_of(out), count, comm_core::Type{dtype});
+  return together(comm, "all_gather", usable, [&](comm_core::Communicator& it) {
+    return it.all_gather(bytes_of(in), bytes_of(out), count, comm_core::Type{dtype});
   });
 }
 
@@ -168,9 +171,9 @@ int paceline_comm_barrier(struct paceline_comm* comm) {
   return guarded(comm, true, [](comm_core::Communicator& it) { return it.barrier(); });
 }
 
-int paceline_comm_alltoall(struct paceline_comm* comm, const void* in, void* out, uint64_t count,
-                           uint32_t dtype) {
-  return together(comm, "alltoall", fits(count, dtype, PACELINE_COMM_MAX_RANKS),
+int paceline_comm_all_to_all(struct paceline_comm* comm, const void* in, void* out, uint64_t count,
+                             uint32_t dtype) {
+  return together(comm, "all_to_all", fits(count, dtype, PACELINE_COMM_MAX_RANKS),
                   [&](comm_core::Communicator& it) {
                     const std::vector<uint64_t> counts(it.ranks(), count);
                     return swap_pieces(it, {.data = bytes_of(in), .begins = {}, .counts = {}},
@@ -180,10 +183,11 @@ int paceline_comm_alltoall(struct paceline_comm* comm, const void* in, void* out
                   });
 }
 
-int paceline_comm_alltoallv(struct paceline_comm* comm, const void* in, const uint64_t* in_counts,
-                            void* out, const uint64_t* out_counts, uint32_t dtype) {
+int paceline_comm_all_to_all_v(struct paceline_comm* comm, const void* in,
+                               const uint64_t* in_counts, void* out, const uint64_t* out_counts,
+                               uint32_t dtype) {
   const bool usable = in_counts != nullptr && out_counts != nullptr && comm_core::is_type(dtype);
-  return together(comm, "alltoallv", usable, [&](comm_core::Communicator& it) {
+  return together(comm, "all_to_all_v", usable, [&](comm_core::Communicator& it) {
     return swap_pieces(it, {.data = bytes_of(in), .begins = {}, .counts = {}}, in_counts,
                        {.data = bytes_of(out), .begins = {}, .counts = {}}, out_counts, dtype,
                        false);
@@ -225,15 +229,15 @@ int paceline_comm_receive(struct paceline_comm* comm, void* data, uint64_t count
                  });
 }
 
-int paceline_comm_allreduce_sparse(struct paceline_comm* comm, const int64_t* indices,
-                                   const void* values, uint64_t count, uint64_t width,
-                                   uint32_t dtype, uint64_t* result_count) {
+int paceline_comm_all_reduce_sparse(struct paceline_comm* comm, const int64_t* indices,
+                                    const void* values, uint64_t count, uint64_t width,
+                                    uint32_t dtype, uint64_t* result_count) {
   const bool usable = result_count != nullptr && width > 0 &&
                       fits(width, dtype, PACELINE_COMM_MAX_RANKS) &&
                       fits(count, dtype, PACELINE_COMM_MAX_RANKS * width) &&
                       ((indices != nullptr && values != nullptr) || count == 0);
-  return together(comm, "sparse allreduce", usable, [&](comm_core::Communicator& it) {
-    const int code = it.allreduce_sparse(
+  return together(comm, "sparse all_reduce", usable, [&](comm_core::Communicator& it) {
+    const int code = it.all_reduce_sparse(
         {.indices = indices, .values = bytes_of(values), .count = count, .width = width},
         comm_core::Type{dtype}, comm->sparse);
     *result_count = comm->sparse.indices.size();
@@ -254,37 +258,38 @@ int paceline_comm_sparse_result(struct paceline_comm* comm, int64_t* indices, vo
                  });
 }
 
-int paceline_comm_allreduce_start(struct paceline_comm* comm, void* data, uint64_t count,
-                                  uint32_t dtype, uint64_t* ticket) {
+int paceline_comm_all_reduce_start(struct paceline_comm* comm, void* data, uint64_t count,
+                                   uint32_t dtype, uint64_t* ticket) {
   return guarded(comm,
                  ticket != nullptr && (data != nullptr || count == 0) && fits(count, dtype, 1),
                  [&](comm_core::Communicator& it) {
-                   *ticket = it.start_allreduce(bytes_of(data), count, comm_core::Type{dtype});
+                   *ticket = it.start_all_reduce(bytes_of(data), count, comm_core::Type{dtype});
                    return PACELINE_OK;
                  });
 }
 
-int paceline_comm_rest_count(struct paceline_comm* comm, uint64_t count, uint64_t* rest_count) {
-  return guarded(comm, rest_count != nullptr && fits(count, PACELINE_COMM_F32, 1),
+int paceline_comm_residual_count(struct paceline_comm* comm, uint64_t count,
+                                 uint64_t* residual_count) {
+  return guarded(comm, residual_count != nullptr && fits(count, PACELINE_COMM_F32, 1),
                  [&](comm_core::Communicator& it) {
-                   *rest_count = it.rest_count(count);
+                   *residual_count = it.residual_count(count);
                    return PACELINE_OK + 0;
                  });
 }
 
-int paceline_comm_allreduce_coded_start(struct paceline_comm* comm, float* data, uint64_t count,
-                                        uint32_t codec, uint32_t keep, float* rest,
-                                        uint64_t rest_count, uint64_t* ticket) {
+int paceline_comm_all_reduce_coded_start(struct paceline_comm* comm, float* data, uint64_t count,
+                                         uint32_t codec, uint32_t keep, float* residual,
+                                         uint64_t residual_count, uint64_t* ticket) {
   const bool gathers = codec == PACELINE_COMM_CODEC_DGC;
   const comm_core::Coding coding{.codec = comm_core::Codec{codec},
                                  .keep = gathers ? keep & ((1U << 20) - 1) : keep,
                                  .momentum = gathers ? keep >> 20 : 0};
   const bool usable = ticket != nullptr && (data != nullptr || count == 0) &&
-                      (rest != nullptr || rest_count == 0) && fits(count, PACELINE_COMM_F32, 2) &&
-                      comm_core::is_coding(coding);
+                      (residual != nullptr || residual_count == 0) &&
+                      fits(count, PACELINE_COMM_F32, 2) && comm_core::is_coding(coding);
   return guarded(comm, usable, [&](comm_core::Communicator& it) {
-    if (rest_count != it.rest_count(count) * coding.rests()) return PACELINE_EINVAL;
-    *ticket = it.start_coded_allreduce(data, count, coding, rest);
+    if (residual_count != it.residual_count(count) * coding.residuals()) return PACELINE_EINVAL;
+    *ticket = it.start_coded_all_reduce(data, count, coding, residual);
     return PACELINE_OK;
   });
 }
@@ -305,6 +310,13 @@ int paceline_comm_orthonormalize(float* matrix, uint64_t rows, uint64_t columns)
 
 int paceline_comm_wait(struct paceline_comm* comm, uint64_t ticket) {
   return guarded(comm, true, [&](comm_core::Communicator& it) { return it.wait(ticket); });
+}
+
+int paceline_comm_is_completed(struct paceline_comm* comm, uint64_t ticket, uint32_t* completed) {
+  return guarded(comm, completed != nullptr, [&](comm_core::Communicator& it) {
+    *completed = it.is_completed(ticket) ? 1 : 0;
+    return PACELINE_OK;
+  });
 }
 
 int paceline_comm_abort(struct paceline_comm* comm, const char* why) {

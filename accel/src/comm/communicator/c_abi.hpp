@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the sources of exported functions share: the handle, and how exceptions and texts leave.
-// Ownership: the handle is the caller's of the C ABI. Threads: as comm.h has it. Failure: a code.
+// What the exported functions share: the handle, and how exceptions and texts leave the library.
+//
+// Ownership: the caller of the C ABI owns the handle. Threads: as comm.h says. Failure: a code.
 #pragma once
 
 #include <algorithm>

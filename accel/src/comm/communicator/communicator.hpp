@@ -1,8 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// One communicator: what comm.h promises, over the rings and the shared memory of this rank.
+// One communicator: the collectives of comm.h over the links and the shared memory of this rank.
+// Start reading src/comm here. paceline.comm.Communicator uses it through the C ABI (c_abi.cpp),
+// and so does paceline.comm.ddp_hook, which spec.acceleration.communication
+// (PACELINE_COMMUNICATION=Auto) installs.
 //
-// Ownership: of everything below it. Threads: calls are made one after another by its own lock.
-// Blocking: see comm.h. Failure: a code; error() says why.
+// The rooms, each of which includes only those before it:
+//   codec/         element types, sums, and codes of gradients
+//   plan/          topology, algorithm and chunk size, and how tuning chooses them
+//   failure/       the failure detector and what calls tell each other
+//   transport/     streams of bytes: tcp/, shm/, rdma/
+//   bootstrap/     how ranks find and connect each other
+//   pairwise/      links between two ranks, made when first used
+//   collective/    rings and the pipeline inside a host
+//   communicator/  this class and its C ABI
+//
+// Ownership: of everything below it. Threads: its own lock makes calls run one after another.
+// Blocking: see comm.h. Failure: a code; error() has the text.
 #pragma once
 
 #include <expected>
@@ -35,7 +48,7 @@ struct Options {
   std::string host;
   std::string address;
   std::string plan;
-  std::chrono::milliseconds silence{10'000};
+  std::chrono::milliseconds heartbeat_timeout{10'000};
   std::chrono::milliseconds timeout{600'000};
 };
 
@@ -71,28 +84,29 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  int allreduce(std::byte* data, std::uint64_t count, Type type);
+  int all_reduce(std::byte* data, std::uint64_t count, Type type);
   int reduce_scatter(const std::byte* in, std::byte* out, std::uint64_t count, Type type);
-  int allgather(const std::byte* in, std::byte* out, std::uint64_t count, Type type);
+  int all_gather(const std::byte* in, std::byte* out, std::uint64_t count, Type type);
   int broadcast(std::byte* data, std::uint64_t count, Type type, std::uint32_t root);
   // At `root` in place; others' data stay as they are.
   int reduce(std::byte* data, std::uint64_t count, Type type, std::uint32_t root);
   int barrier();
   // `equal`: all pieces of all ranks are as large as this rank's.
-  int alltoall(const Pieces<const std::byte>& in, const Pieces<std::byte>& out, Type type,
-               bool equal);
+  int all_to_all(const Pieces<const std::byte>& in, const Pieces<std::byte>& out, Type type,
+                 bool equal);
   // Of this rank and its peers alone, both directions at once. To itself where both peers are this
   // rank.
   int exchange(const Letter<const std::byte>& out, const Letter<std::byte>& in, Type type);
-  int allreduce_sparse(const Rows& own, Type type, Sparse& result);
-  std::uint64_t start_allreduce(std::byte* data, std::uint64_t count, Type type);
+  int all_reduce_sparse(const Rows& own, Type type, Sparse& result);
+  std::uint64_t start_all_reduce(std::byte* data, std::uint64_t count, Type type);
   // Floats, in coded form between hosts: the sum of what `data` and `rest` have, but for the new
-  // rest. Exact where all ranks are of one host. `rest` has rest_count(count) values, and belongs
-  // to this array, this rank and this plan.
-  std::uint64_t start_coded_allreduce(float* data, std::uint64_t count, const Coding& coding,
-                                      float* rest);
-  std::uint64_t rest_count(std::uint64_t count) const;
+  // rest. Exact where all ranks are of one host. `rest` has residual_count(count) values, and
+  // belongs to this array, this rank and this plan.
+  std::uint64_t start_coded_all_reduce(float* data, std::uint64_t count, const Coding& coding,
+                                       float* residual);
+  std::uint64_t residual_count(std::uint64_t count) const;
   int wait(std::uint64_t ticket);
+  bool is_completed(std::uint64_t ticket) const { return queue_.is_done(ticket); }
 
   void give_up(const std::string& why);
   void forked();  // in a child: only closes
@@ -110,25 +124,25 @@ class Communicator {
  private:
   Communicator(const Options& options, Plan plan, bool pinned, Topology topology,
                std::size_t endpoints, std::string note);
-  std::expected<void, Error> connect(const std::vector<Card>& cards, const Doors& doors,
+  std::expected<void, Error> connect(const std::vector<PeerInfo>& peers, const Listeners& listeners,
                                      std::unique_ptr<Region> region, Clock::time_point deadline);
-  std::expected<void, Error> make_rings(Wires wires, const std::vector<Card>& cards,
+  std::expected<void, Error> make_rings(Connections connections, const std::vector<PeerInfo>& peers,
                                         Clock::time_point deadline);
-  int meet_all();
+  int first_barrier();
   template <typename Work>
   std::uint64_t start(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
                       const Work& work);
   // One call, after what was started before it.
   template <typename Work>
   int call(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
-  // Told to the watch, ended however it ends.
+  // Told to the failure detector, ended however it ends.
   template <typename Work>
   int call_now(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
   int call_all(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
                const std::function<bool(const Call&)>& work);
   bool sum_up(const Call& call, std::byte* data, std::uint64_t count, Type type);
   bool sum_coded(const Call& call, float* data, std::uint64_t count, const Coding& coding,
-                 float* rest);
+                 float* residual);
   void stripe(std::uint32_t flows);  // what goes around the rings next
   bool sum_as(const Way& way, const Call& call, std::byte* data, std::uint64_t count, Type type);
   std::optional<std::vector<Choice>> measure(std::chrono::milliseconds budget);
@@ -174,12 +188,12 @@ class Communicator {
   mutable std::mutex mutex_;
   std::uint64_t sequence_ = 0;
   std::unique_ptr<Region> region_;
-  std::unique_ptr<Watch> watch_;
+  std::unique_ptr<FailureDetector> detector_;
   std::unique_ptr<Rdma> rdma_;  // null where there is none
   // of the hops between hosts, for readers of the plan
   std::string ways_;
   std::unique_ptr<Ring> ring_;
-  std::unique_ptr<Ring> lane_;
+  std::unique_ptr<Ring> channel_;
   std::unique_ptr<HostStage> stage_;
   std::vector<int> descriptors_;  // of the connections of the rings
   std::unique_ptr<Direct> direct_;

@@ -50,7 +50,7 @@ bool Communicator::receive_from(std::uint32_t peer, const Call& call, std::byte*
   if (!link->receive(reinterpret_cast<std::byte*>(&notice), sizeof notice)) return false;
   if (notice.call.kind != call.kind || notice.call.type != call.type || notice.count != count) {
     const bool known = is_type(notice.call.type);
-    watch_->fail(
+    detector_->fail(
         static_cast<int>(peer),
         "rank " + std::to_string(peer) + " sends " +
             (known ? elements(notice.count, Type{notice.call.type}) : "something unknown") +
@@ -82,7 +82,7 @@ bool Communicator::swap_all(const Call& call, const Pieces<const std::byte>& in,
       if (!receive_from(peer, call, out.data + out.begins[peer] * size, out.counts[peer])) break;
     }
   }
-  return !watch_->failed();
+  return !detector_->failed();
 }
 
 void Communicator::keep_own(const Pieces<const std::byte>& in, const Pieces<std::byte>& out,
@@ -94,11 +94,11 @@ void Communicator::keep_own(const Pieces<const std::byte>& in, const Pieces<std:
                 in.counts[rank] * size);
 }
 
-int Communicator::alltoall(const Pieces<const std::byte>& in, const Pieces<std::byte>& out,
-                           Type type, bool equal) {
+int Communicator::all_to_all(const Pieces<const std::byte>& in, const Pieces<std::byte>& out,
+                             Type type, bool equal) {
   keep_own(in, out, type);
   // Of pieces that differ no rank knows all: each pair compares its own.
-  return call_all(Kind::kAlltoall, equal ? in.counts[topology_.rank] : 1, type, equal ? 0 : 1,
+  return call_all(Kind::kAllToAll, equal ? in.counts[topology_.rank] : 1, type, equal ? 0 : 1,
                   [&](const Call& call) { return swap_all(call, in, out); });
 }
 
@@ -119,7 +119,7 @@ int Communicator::exchange(const Letter<const std::byte>& out, const Letter<std:
   if (receives)
     what += (sends ? ", and receiving " : "receiving ") + elements(in.count, type) + " from rank " +
             std::to_string(in.peer);
-  if (!watch_->begin_aside(what, Clock::now() + options_.timeout)) return PACELINE_COMM_EPEER;
+  if (!detector_->begin_pairwise(what, Clock::now() + options_.timeout)) return PACELINE_COMM_EPEER;
   const Call call{.sequence = 0,
                   .kind = Kind::kSend,
                   .type = static_cast<std::uint32_t>(type),
@@ -130,7 +130,7 @@ int Communicator::exchange(const Letter<const std::byte>& out, const Letter<std:
     const Joined joined(sender_);
     if (receives) receive_from(in.peer, call, in.data, in.count);
   }
-  return watch_->failed() ? PACELINE_COMM_EPEER : PACELINE_OK;
+  return detector_->failed() ? PACELINE_COMM_EPEER : PACELINE_OK;
 }
 
 }  // namespace paceline::comm

@@ -32,6 +32,11 @@ bool Queue::wait(std::uint64_t number, int& code) {
   return true;
 }
 
+bool Queue::is_done(std::uint64_t number) const {
+  const std::lock_guard lock(mutex_);
+  return number != 0 && number <= done_;
+}
+
 void Queue::drain() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return tasks_.empty(); });

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives done one after another, in the order in which they were given, on a thread of the
-// queue's own: its caller computes on.
+// Runs collectives in the background: one after another, in the order given, on a thread of its
+// own. all_reduce with async_op=True uses it.
 //
-// Ownership: of the thread, which the first task starts. Tasks and what they point to are the
-// caller's until waited for. Threads: any. Blocking: `add` while kMost tasks are under way.
-// Failure: the code of the first task that failed is that of all after it.
+// Ownership: of the thread, which the first task starts. Tasks and the memory that they use belong
+// to the caller until wait() has returned. Threads: any. Blocking: `add` blocks while kMost tasks
+// are under way. Failure: once a task fails, all later ones return its code.
 #pragma once
 
 #include <condition_variable>
@@ -30,6 +30,8 @@ class Queue {
   // The code of this task, or of an earlier one that failed. False for a number that was never
   // given.
   bool wait(std::uint64_t number, int& code);
+  // Whether it has ended, well or not. False for a number that was never given.
+  bool is_done(std::uint64_t number) const;
   void drain();
   bool idle() const;
 

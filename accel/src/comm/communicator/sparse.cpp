@@ -67,7 +67,7 @@ bool Communicator::gather_rows(const Call& call, const Rows& own, Type type, Spa
   return true;
 }
 
-int Communicator::allreduce_sparse(const Rows& own, Type type, Sparse& result) {
+int Communicator::all_reduce_sparse(const Rows& own, Type type, Sparse& result) {
   if (ranks() == 1) result = merged({own.indices, own.count}, own.values, own.width, type);
   return call_all(Kind::kSparse, own.width, type, 0, [&](const Call& call) {
     try {

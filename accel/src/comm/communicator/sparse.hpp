@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of an array that is nowhere whole: those that somebody has, by their numbers.
+// Sums rows of an array of which each rank has only some, by row number. For sparse gradients of
+// embedding tables.
 //
 // Ownership: values. Threads: pure functions. Failure: std::bad_alloc.
 #pragma once

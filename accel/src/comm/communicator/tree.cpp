@@ -49,7 +49,7 @@ bool Communicator::hear(std::uint32_t position, std::byte* data, std::uint64_t b
   Call theirs;
   if (link == nullptr || !link->receive(reinterpret_cast<std::byte*>(&theirs), sizeof theirs))
     return false;
-  return watch_->same(peer, theirs) && (bytes == 0 || link->receive(data, bytes));
+  return detector_->same(peer, theirs) && (bytes == 0 || link->receive(data, bytes));
 }
 
 // Both ways with one peer. What the link does not hold is sent by a thread of its own, or both
@@ -63,7 +63,7 @@ bool Communicator::swap_with(std::uint32_t position, const Call& call, const std
   sender_.start([&] { say(position, call, out, out_bytes); });
   const bool heard = hear(position, in, in_bytes);
   sender_.wait();
-  return heard && !watch_->failed();
+  return heard && !detector_->failed();
 }
 
 // held = lower + higher, of which one is there and one has come.

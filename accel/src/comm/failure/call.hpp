@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank is asked to do: told to its peers, so that ranks which disagree learn it instead of
-// mixing up their bytes.
+// One collective call as a rank describes it to its peers. Ranks compare their calls, so that a
+// mismatch becomes an error instead of mixed-up bytes.
 //
 // Ownership: a value, sent as it lies in memory (little-endian machines only). Threads: a value.
 // Nothing fails.
@@ -13,12 +13,12 @@ namespace paceline::comm {
 
 enum class Kind : std::uint32_t {
   kNone,
-  kAllreduce,
+  kAllReduce,
   kReduceScatter,
-  kAllgather,
+  kAllGather,
   kBroadcast,
   kBarrier,
-  kAlltoall,
+  kAllToAll,
   kSparse,
   kSend,
   kReduce

@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::uint32_t kMagic = 0x4d4f4350;
-enum FrameType : std::uint32_t { kBeat = 1, kFailed = 2, kBye = 3 };
+enum FrameType : std::uint32_t { kHeartbeat = 1, kFailed = 2, kBye = 3 };
 
 void signal(const base::Fd& event) {
   const std::uint64_t one = 1;
@@ -26,7 +26,7 @@ void signal(const base::Fd& event) {
 
 }  // namespace
 
-struct Watch::Frame {
+struct FailureDetector::Frame {
   std::uint32_t magic = kMagic;
   std::uint32_t type = 0;
   std::int32_t culprit = -1;
@@ -35,21 +35,22 @@ struct Watch::Frame {
   std::array<char, 208> text{};
 };
 
-struct Watch::Peer {
+struct FailureDetector::Peer {
   base::Fd connection;
   std::array<char, sizeof(Frame)> bytes{};
   std::size_t got = 0;
   Clock::time_point heard;
   Call told;
   std::uint32_t awaits = 0;  // the rank that it waits for; itself: none
-  bool clogged = false;      // has not read for many beats: nothing more is sent
+  bool clogged = false;      // has not read for many heartbeats: nothing more is sent
   bool left = false;
   bool met = false;  // has beaten once: before that it may still be connecting to others
 };
 
-Watch::Watch(std::uint32_t rank, std::vector<base::Fd> connections, milliseconds silence)
+FailureDetector::FailureDetector(std::uint32_t rank, std::vector<base::Fd> connections,
+                                 milliseconds heartbeat_timeout)
     : rank_(rank),
-      silence_(silence),
+      heartbeat_timeout_(heartbeat_timeout),
       abort_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       awaited_(rank) {
@@ -62,9 +63,9 @@ Watch::Watch(std::uint32_t rank, std::vector<base::Fd> connections, milliseconds
   if (peers_.size() > 1) thread_ = std::thread([this] { run(); });
 }
 
-Watch::~Watch() { stop(); }
+FailureDetector::~FailureDetector() { stop(); }
 
-void Watch::stop() {
+void FailureDetector::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -73,47 +74,47 @@ void Watch::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Watch::forked() {
+void FailureDetector::forked() {
   // Without the lock: a thread that is not here may have held it.
   for (const Peer& peer : peers_)
     if (peer.connection) ::close(peer.connection.get());
 }
 
-void Watch::on_change(std::function<void()> wake) {
+void FailureDetector::on_change(std::function<void()> wake) {
   const std::lock_guard lock(mutex_);
   wakes_.push_back(std::move(wake));
   if (failed()) wakes_.back()();
 }
 
-bool Watch::begin(const Call& call, Clock::time_point deadline) {
+bool FailureDetector::begin(const Call& call, Clock::time_point deadline) {
   {
     const std::lock_guard lock(mutex_);
     current_ = call;
-    aside_.clear();
+    pairwise_.clear();
     busy_ = true;
     deadline_ = deadline;
     caller_ = std::this_thread::get_id();
     awaited_.store(rank_, std::memory_order_relaxed);
   }
-  // Whoever has left already will not come: no beat would bring that up.
+  // Whoever has left already will not come: no heartbeat would bring that up.
   signal(wake_);
   return !failed();
 }
 
-bool Watch::begin_aside(std::string what, Clock::time_point deadline) {
+bool FailureDetector::begin_pairwise(std::string what, Clock::time_point deadline) {
   const std::lock_guard lock(mutex_);
-  aside_ = std::move(what);
+  pairwise_ = std::move(what);
   deadline_ = deadline;
   caller_ = {};
   return !failed();
 }
 
-bool Watch::left(std::uint32_t rank) const {
+bool FailureDetector::has_left(std::uint32_t rank) const {
   const std::lock_guard lock(mutex_);
   return peers_[rank].left;
 }
 
-bool Watch::gone(std::uint32_t rank) const {
+bool FailureDetector::is_disconnected(std::uint32_t rank) const {
   const std::lock_guard lock(mutex_);
   if (!peers_[rank].connection) return true;
   // Also where there is something to read before its end.
@@ -121,18 +122,18 @@ bool Watch::gone(std::uint32_t rank) const {
   return ::poll(&end, 1, 0) > 0;
 }
 
-void Watch::end() {
+void FailureDetector::end() {
   const std::lock_guard lock(mutex_);
   busy_ = false;
   awaited_.store(rank_, std::memory_order_relaxed);
 }
 
-Failure Watch::failure() const {
+Failure FailureDetector::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
 }
 
-void Watch::fail(int rank, std::string text) {
+void FailureDetector::fail(int rank, std::string text) {
   const std::lock_guard lock(mutex_);
   if (failed()) return;
   failure_ = {rank, std::move(text)};
@@ -143,23 +144,23 @@ void Watch::fail(int rank, std::string text) {
   changed_.notify_all();
 }
 
-void Watch::give_up(const std::string& why) {
+void FailureDetector::give_up(const std::string& why) {
   fail(static_cast<int>(rank_), "rank " + std::to_string(rank_) + " gave up: " + why);
 }
 
-void Watch::broken(std::uint32_t rank, const std::string& why) {
+void FailureDetector::connection_broke(std::uint32_t rank, const std::string& why) {
   {
     std::unique_lock lock(mutex_);
-    const auto until = std::chrono::system_clock::now() + silence_;
+    const auto until = std::chrono::system_clock::now() + heartbeat_timeout_;
     // Of two ranks by themselves nobody else judges who has said goodbye.
     changed_.wait_until(lock, until,
-                        [&] { return failed() || (!aside_.empty() && peers_[rank].left); });
+                        [&] { return failed() || (!pairwise_.empty() && peers_[rank].left); });
   }
   fail(static_cast<int>(rank),
        "the connection with rank " + std::to_string(rank) + " broke: " + why);
 }
 
-void Watch::late(std::uint32_t rank) {
+void FailureDetector::blame_late(std::uint32_t rank) {
   std::string what;
   {
     const std::lock_guard lock(mutex_);
@@ -169,18 +170,18 @@ void Watch::late(std::uint32_t rank) {
       return peer.connection && peer.told.sequence < mine.sequence;
     };
     const auto found = std::find_if(peers_.begin(), peers_.end(), absent);
-    if (found != peers_.end() && aside_.empty())
+    if (found != peers_.end() && pairwise_.empty())
       rank = static_cast<std::uint32_t>(found - peers_.begin());
     // Of two ranks by themselves nobody else is to blame.
-    if (aside_.empty()) rank = cause(rank);
-    what = aside_.empty() ? describe(mine) : aside_;
+    if (pairwise_.empty()) rank = cause(rank);
+    what = pairwise_.empty() ? describe(mine) : pairwise_;
   }
   fail(static_cast<int>(rank), "rank " + std::to_string(rank) +
                                    " lives but has not done its part of " + what +
                                    " in the time that timeout_ms allows");
 }
 
-std::uint32_t Watch::cause(std::uint32_t rank) const {
+std::uint32_t FailureDetector::cause(std::uint32_t rank) const {
   std::uint32_t last = rank;
   for (std::size_t steps = 0; steps < peers_.size(); ++steps) {
     // Who has gone on to another call waits for nobody in this one.
@@ -193,19 +194,19 @@ std::uint32_t Watch::cause(std::uint32_t rank) const {
   return rank;  // they wait for each other
 }
 
-void Watch::waits_for(std::uint32_t rank) {
+void FailureDetector::waits_for(std::uint32_t rank) {
   const std::lock_guard lock(mutex_);
   if (std::this_thread::get_id() == caller_) awaited_.store(rank, std::memory_order_relaxed);
 }
 
-bool Watch::may_wait(std::uint32_t rank) {
+bool FailureDetector::may_wait(std::uint32_t rank) {
   waits_for(rank);
   if (Clock::now() < deadline_) return true;
-  late(rank);
+  blame_late(rank);
   return false;
 }
 
-bool Watch::same(std::uint32_t rank, const Call& theirs) {
+bool FailureDetector::same(std::uint32_t rank, const Call& theirs) {
   Call mine;
   {
     const std::lock_guard lock(mutex_);
@@ -214,7 +215,7 @@ bool Watch::same(std::uint32_t rank, const Call& theirs) {
   return same(rank, theirs, mine);
 }
 
-bool Watch::same(std::uint32_t rank, const Call& theirs, const Call& mine) {
+bool FailureDetector::same(std::uint32_t rank, const Call& theirs, const Call& mine) {
   if (mine == theirs) return true;
   fail(static_cast<int>(rank), "rank " + std::to_string(rank) + " calls " + describe(theirs) +
                                    " where rank " + std::to_string(rank_) + " calls " +
@@ -223,16 +224,15 @@ bool Watch::same(std::uint32_t rank, const Call& theirs, const Call& mine) {
   return false;
 }
 
-bool Watch::wait(base::Doorbell& bell, std::uint32_t seen, std::uint32_t rank,
-                 std::chrono::nanoseconds most) {
+bool FailureDetector::wait(base::Doorbell& bell, std::uint32_t seen, std::uint32_t rank) {
   if (failed()) return false;
   if (!may_wait(rank)) return false;
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline_ - Clock::now());
-  bell.wait(seen, std::clamp(left, std::chrono::nanoseconds(1), most).count());
+  bell.wait(seen, std::max(left, std::chrono::nanoseconds(1)).count());
   return !failed();
 }
 
-void Watch::send(Peer& peer, std::uint32_t type) {
+void FailureDetector::send(Peer& peer, std::uint32_t type) {
   if (!peer.connection || peer.clogged) return;
   Frame frame;
   frame.type = type;
@@ -248,7 +248,7 @@ void Watch::send(Peer& peer, std::uint32_t type) {
   peer.clogged = sent != static_cast<ssize_t>(sizeof frame);
 }
 
-void Watch::hear(std::uint32_t rank, const Frame& frame) {
+void FailureDetector::hear(std::uint32_t rank, const Frame& frame) {
   const std::string who = "rank " + std::to_string(rank);
   if (frame.magic != kMagic) return fail(static_cast<int>(rank), who + " speaks another protocol");
   if (frame.type == kFailed) return fail(frame.culprit, std::string(frame.text.data()));
@@ -268,7 +268,7 @@ void Watch::hear(std::uint32_t rank, const Frame& frame) {
   if (mine.sequence != 0 && mine.sequence == frame.call.sequence) same(rank, frame.call, mine);
 }
 
-void Watch::receive(std::uint32_t rank, Clock::time_point now) {
+void FailureDetector::receive(std::uint32_t rank, Clock::time_point now) {
   Peer& peer = peers_[rank];
   for (;;) {
     const ssize_t got = ::recv(peer.connection.get(), peer.bytes.data() + peer.got,
@@ -296,7 +296,7 @@ void Watch::receive(std::uint32_t rank, Clock::time_point now) {
   }
 }
 
-void Watch::judge(Clock::time_point now) {
+void FailureDetector::judge(Clock::time_point now) {
   std::string silent;
   int first = -1;
   int gone = -1;
@@ -308,20 +308,22 @@ void Watch::judge(Clock::time_point now) {
       const Peer& peer = peers_[rank];
       if (busy_ && peer.left && peer.told.sequence < mine.sequence && gone < 0)
         gone = static_cast<int>(rank);
-      if (!peer.connection || peer.left || !peer.met || now - peer.heard <= silence_) continue;
+      if (!peer.connection || peer.left || !peer.met || now - peer.heard <= heartbeat_timeout_)
+        continue;
       silent += (first < 0 ? " " : ", ") + std::to_string(rank);
       if (first < 0) first = static_cast<int>(rank);
     }
   }
   if (first >= 0)
-    fail(first, "rank" + silent + " has said nothing for " + std::to_string(silence_.count()) +
+    fail(first, "rank" + silent + " has said nothing for " +
+                    std::to_string(heartbeat_timeout_.count()) +
                     " ms: stopped, its host is gone, or the network between is cut");
   if (gone >= 0)
     fail(gone,
          "rank " + std::to_string(gone) + " has left the communicator before " + describe(mine));
 }
 
-void Watch::poll_peers(int timeout_ms) {
+void FailureDetector::poll_peers(int timeout_ms) {
   std::vector<pollfd> files{{.fd = wake_.get(), .events = POLLIN, .revents = 0}};
   std::vector<std::uint32_t> ranks{rank_};
   for (std::uint32_t rank = 0; rank < peers_.size(); ++rank) {
@@ -339,22 +341,22 @@ void Watch::poll_peers(int timeout_ms) {
     if (files[i].revents != 0) receive(ranks[i], now);
 }
 
-void Watch::run() {
-  const auto interval = std::max(silence_ / 5, milliseconds(10));
+void FailureDetector::run() {
+  const auto interval = std::max(heartbeat_timeout_ / 5, milliseconds(10));
   auto next = Clock::now();
   auto last = Clock::now();
   bool announced = false;
   for (;;) {
     auto now = Clock::now();
     if (now >= next) {
-      for (Peer& peer : peers_) send(peer, kBeat);
+      for (Peer& peer : peers_) send(peer, kHeartbeat);
       next = now + interval;
     }
     const auto left = std::chrono::duration_cast<milliseconds>(next - now).count();
     poll_peers(static_cast<int>(std::max<std::int64_t>(left, 0)) + 1);
     now = Clock::now();
     // This process itself was stopped: what its peers said meanwhile may not have come in yet.
-    if (now - last > silence_ / 2)
+    if (now - last > heartbeat_timeout_ / 2)
       for (Peer& peer : peers_) peer.heard = now;
     last = now;
     judge(now);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A count that one thread moves up and another of the same process waits for, in vain once the
-// communicator has failed; and a thread that does one task after another.
+// Two tools for threads of one process. Progress is a count that one thread raises and another
+// waits for; the wait ends when the communicator fails. Worker is a thread that runs one task after
+// another.
 //
 // Ownership: members. Threads: one sets, one waits. Failure: wait returns false.
 #pragma once
@@ -19,8 +20,8 @@ namespace paceline::comm {
 
 class Progress {
  public:
-  explicit Progress(Watch& watch) : watch_(watch) {
-    watch_.on_change([this] { bell_.ring(); });
+  explicit Progress(FailureDetector& detector) : detector_(detector) {
+    detector_.on_change([this] { bell_.ring(); });
   }
   void set(std::uint64_t count) {
     count_.store(count, std::memory_order_release);
@@ -31,13 +32,13 @@ class Progress {
   bool wait(std::uint64_t count, std::uint32_t rank) {
     for (;;) {
       const std::uint32_t seen = bell_.count.load(std::memory_order_acquire);
-      if (get() >= count) return !watch_.failed();
-      if (!watch_.wait(bell_, seen, rank)) return false;
+      if (get() >= count) return !detector_.failed();
+      if (!detector_.wait(bell_, seen, rank)) return false;
     }
   }
 
  private:
-  Watch& watch_;
+  FailureDetector& detector_;
   std::atomic<std::uint64_t> count_{0};
   base::Doorbell bell_{};
 };

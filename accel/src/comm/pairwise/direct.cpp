@@ -29,25 +29,25 @@ std::uint32_t purpose_of(Channel channel) {
 
 }  // namespace
 
-Direct::Direct(std::uint32_t rank, std::vector<Card> cards, Doors doors, std::vector<bool> near,
-               const Far& far, Watch& watch)
+Direct::Direct(std::uint32_t rank, std::vector<PeerInfo> peers, Listeners listeners,
+               std::vector<bool> near, const InterNode& inter_node, FailureDetector& detector)
     : rank_(rank),
-      cards_(std::move(cards)),
-      doors_(std::move(doors)),
+      peers_(std::move(peers)),
+      listeners_(std::move(listeners)),
       near_(std::move(near)),
-      far_(far),
-      watch_(watch) {
-  for (Senders& links : to_) links.resize(cards_.size());
-  for (Receivers& links : from_) links.resize(cards_.size());
+      inter_node_(inter_node),
+      detector_(detector) {
+  for (Senders& links : to_) links.resize(peers_.size());
+  for (Receivers& links : from_) links.resize(peers_.size());
 }
 
 void Direct::forked() {
   for (const auto* files : {&to_files_, &from_files_})
     for (const int file : *files) ::close(file);
   for (const auto* callers : {&callers_, &local_callers_})
-    for (const Caller& caller : *callers) ::close(caller.socket.get());
-  for (const base::Fd& door : doors_.tcp) ::close(door.get());
-  if (doors_.memory) ::close(doors_.memory.get());
+    for (const PendingConnection& caller : *callers) ::close(caller.socket.get());
+  for (const base::Fd& listener : listeners_.tcp) ::close(listener.get());
+  if (listeners_.memory) ::close(listeners_.memory.get());
 }
 
 std::string Direct::note() const {
@@ -57,25 +57,26 @@ std::string Direct::note() const {
 
 // False where there is no time left, or all has failed.
 bool Direct::await(std::vector<pollfd>& files, std::uint32_t peer) {
-  files.push_back({.fd = watch_.abort_fd(), .events = POLLIN, .revents = 0});
-  if (!watch_.may_wait(peer)) return false;
+  files.push_back({.fd = detector_.abort_fd(), .events = POLLIN, .revents = 0});
+  if (!detector_.may_wait(peer)) return false;
   const std::int64_t left =
-      std::chrono::duration_cast<std::chrono::milliseconds>(watch_.deadline() - Clock::now())
+      std::chrono::duration_cast<std::chrono::milliseconds>(detector_.deadline() - Clock::now())
           .count();
   ::poll(files.data(), files.size(),
          static_cast<int>(std::clamp<std::int64_t>(left, 0, kLookAgainMs)) + 1);
-  return !watch_.failed();
+  return !detector_.failed();
 }
 
 // Null where this host does not let them: then by TCP.
 std::unique_ptr<SendLink> Direct::hand_memory(std::uint32_t peer, Channel channel) {
-  errno = ENOENT;  // a door that the peer could not open
-  const base::Fd socket = cards_[peer].door.empty() ? base::Fd() : dial_local(cards_[peer].door);
+  errno = ENOENT;  // a listener that the peer could not open
+  const base::Fd socket =
+      peers_[peer].listener.empty() ? base::Fd() : dial_local(peers_[peer].listener);
   const base::Fd file = socket ? PairMemory::create() : base::Fd();
   auto memory = file ? PairMemory::map(file) : nullptr;
-  const Hello hello = hello_to(cards_[peer], rank_, purpose_of(channel), 0);
-  if (memory != nullptr && send_file(socket, file, &hello, sizeof hello))
-    return std::make_unique<ShmSender>(std::move(memory), peer, watch_);
+  const Handshake handshake = handshake_to(peers_[peer], rank_, purpose_of(channel), 0);
+  if (memory != nullptr && send_file(socket, file, &handshake, sizeof handshake))
+    return std::make_unique<ShmSender>(std::move(memory), peer, detector_);
   const std::string why = std::strerror(errno);
   tell_first("rank " + std::to_string(rank_) + " sends to rank " + std::to_string(peer) +
              " by TCP: " + why);
@@ -88,7 +89,7 @@ void Direct::tell_first(const std::string& note) {
 }
 
 bool Direct::may_try(std::uint32_t peer) const {
-  return far_.rdma != nullptr && why_no_rdma(cards_, rank_, peer).empty();
+  return inter_node_.rdma != nullptr && why_no_rdma(peers_, rank_, peer).empty();
 }
 
 PairTerms Direct::terms_with(std::uint32_t peer, bool sends) {
@@ -96,9 +97,9 @@ PairTerms Direct::terms_with(std::uint32_t peer, bool sends) {
   const std::uint32_t to = sends ? peer : rank_;
   return {.rank = rank_,
           .peer = peer,
-          .rdma = far_.rdma,
-          .rail = (rank_ + peer) % std::min(cards_[rank_].rails, cards_[peer].rails),
-          .transport = far_.transport,
+          .rdma = inter_node_.rdma,
+          .nic = (rank_ + peer) % std::min(peers_[rank_].nics, peers_[peer].nics),
+          .transport = inter_node_.transport,
           .by_tcp = [this, from, to](const std::string& why) {
             tell_first("rank " + std::to_string(from) + " sends to rank " + std::to_string(to) +
                        " by TCP: " + why);
@@ -107,24 +108,25 @@ PairTerms Direct::terms_with(std::uint32_t peer, bool sends) {
 
 std::unique_ptr<SendLink> Direct::connect(std::uint32_t peer, Channel channel) {
   // Pairs are many: each has one of the devices.
-  const std::size_t endpoint = (rank_ + peer) % cards_[peer].endpoints.size();
-  base::Fd socket = dial(cards_[rank_], cards_[peer], endpoint);
+  const std::size_t endpoint = (rank_ + peer) % peers_[peer].endpoints.size();
+  base::Fd socket = dial(peers_[rank_], peers_[peer], endpoint);
   int error = socket ? EINPROGRESS : errno;
   while (error == EINPROGRESS) {
     std::vector<pollfd> files{{.fd = socket.get(), .events = POLLOUT, .revents = 0}};
     if (!await(files, peer)) return nullptr;
     if (files.front().revents != 0)
-      error = greet(socket, cards_[peer], rank_, purpose_of(channel), 0);
+      error = send_handshake(socket, peers_[peer], rank_, purpose_of(channel), 0);
   }
   if (error != 0) {
-    watch_.broken(peer, "cannot connect to " + cards_[peer].endpoints[endpoint].address + ": " +
-                            std::strerror(error));
+    detector_.connection_broke(peer, "cannot connect to " +
+                                         peers_[peer].endpoints[endpoint].address + ": " +
+                                         std::strerror(error));
     return nullptr;
   }
   to_files_.push_back(socket.get());
   if (may_try(peer))
-    return std::make_unique<PairSender>(std::move(socket), terms_with(peer, true), watch_);
-  return std::make_unique<TcpSender>(alone(std::move(socket)), peer, watch_);
+    return std::make_unique<PairSender>(std::move(socket), terms_with(peer, true), detector_);
+  return std::make_unique<TcpSender>(alone(std::move(socket)), peer, detector_);
 }
 
 SendLink* Direct::to(std::uint32_t peer, Channel channel) {
@@ -134,88 +136,90 @@ SendLink* Direct::to(std::uint32_t peer, Channel channel) {
   return link.get();
 }
 
-void Direct::answer_some(const base::Fd& door, std::vector<Caller>& callers) {
+void Direct::answer_some(const base::Fd& listener, std::vector<PendingConnection>& callers) {
   for (;;) {
-    base::Fd socket = door ? answer(door) : base::Fd();
+    base::Fd socket = listener ? answer(listener) : base::Fd();
     if (!socket) return;
     // Strangers cannot fill the memory: who has not introduced itself is dropped when too many more
     // come.
-    if (callers.size() > 2 * cards_.size() + 64) callers.erase(callers.begin());
+    if (callers.size() > 2 * peers_.size() + 64) callers.erase(callers.begin());
     callers.push_back({std::move(socket), {}, 0});
   }
 }
 
 // Where the link goes that it asks for; null where nobody waits for it.
-std::unique_ptr<ReceiveLink>* Direct::expected(const Hello& hello) {
-  if (hello.purpose != kDirectly && hello.purpose != kTogether) return nullptr;
+std::unique_ptr<ReceiveLink>* Direct::expected(const Handshake& handshake) {
+  if (handshake.purpose != kDirectly && handshake.purpose != kTogether) return nullptr;
   Receivers& links = from_[static_cast<std::size_t>(
-      hello.purpose == kDirectly ? Channel::kPair : Channel::kTogether)];
+      handshake.purpose == kDirectly ? Channel::kPair : Channel::kTogether)];
   const bool good =
-      hello.from < links.size() && hello.from != rank_ && links[hello.from] == nullptr;
-  return good ? &links[hello.from] : nullptr;
+      handshake.from < links.size() && handshake.from != rank_ && links[handshake.from] == nullptr;
+  return good ? &links[handshake.from] : nullptr;
 }
 
 void Direct::hear_some() {
-  for (Caller& caller : callers_) {
-    Hello hello;
-    const Heard heard = hear(caller, cards_[rank_], hello);
+  for (PendingConnection& caller : callers_) {
+    Handshake handshake;
+    const Heard heard = hear(caller, peers_[rank_], handshake);
     if (heard == Heard::kMore) continue;
     base::Fd socket = std::move(caller.socket);
-    auto* const link = heard == Heard::kAll ? expected(hello) : nullptr;
+    auto* const link = heard == Heard::kAll ? expected(handshake) : nullptr;
     if (link == nullptr) continue;
     from_files_.push_back(socket.get());
-    if (may_try(hello.from)) {
-      *link =
-          std::make_unique<PairReceiver>(std::move(socket), terms_with(hello.from, false), watch_);
+    if (may_try(handshake.from)) {
+      *link = std::make_unique<PairReceiver>(std::move(socket), terms_with(handshake.from, false),
+                                             detector_);
     } else {
-      *link = std::make_unique<TcpReceiver>(alone(std::move(socket)), hello.from, watch_);
+      *link = std::make_unique<TcpReceiver>(alone(std::move(socket)), handshake.from, detector_);
     }
   }
-  std::erase_if(callers_, [](const Caller& caller) { return !caller.socket; });
+  std::erase_if(callers_, [](const PendingConnection& caller) { return !caller.socket; });
 }
 
 void Direct::take_memory() {
-  for (Caller& caller : local_callers_) {
-    Hello hello;
+  for (PendingConnection& caller : local_callers_) {
+    Handshake handshake;
     errno = EACCES;
-    const base::Fd file =
-        is_own_user(caller.socket) ? receive_file(caller.socket, &hello, sizeof hello) : base::Fd();
+    const base::Fd file = is_own_user(caller.socket)
+                              ? receive_file(caller.socket, &handshake, sizeof handshake)
+                              : base::Fd();
     if (!file && errno == EAGAIN) continue;
     const base::Fd socket = std::move(caller.socket);
-    auto* const link = file && is_proper(hello, cards_[rank_]) ? expected(hello) : nullptr;
-    if (link == nullptr || !near_[hello.from]) continue;
+    auto* const link =
+        file && shows_nonce(handshake, peers_[rank_]) ? expected(handshake) : nullptr;
+    if (link == nullptr || !near_[handshake.from]) continue;
     auto memory = PairMemory::map(file);
     if (memory != nullptr) {
-      *link = std::make_unique<ShmReceiver>(std::move(memory), hello.from, watch_);
+      *link = std::make_unique<ShmReceiver>(std::move(memory), handshake.from, detector_);
     } else {
-      watch_.fail(static_cast<int>(rank_),
-                  "rank " + std::to_string(rank_) + " cannot map the memory that rank " +
-                      std::to_string(hello.from) + " gave: " + std::strerror(errno));
+      detector_.fail(static_cast<int>(rank_),
+                     "rank " + std::to_string(rank_) + " cannot map the memory that rank " +
+                         std::to_string(handshake.from) + " gave: " + std::strerror(errno));
     }
   }
-  std::erase_if(local_callers_, [](const Caller& caller) { return !caller.socket; });
+  std::erase_if(local_callers_, [](const PendingConnection& caller) { return !caller.socket; });
 }
 
 ReceiveLink* Direct::from(std::uint32_t peer, Channel channel) {
   auto& link = from_[static_cast<std::size_t>(channel)][peer];
   while (link == nullptr) {
-    // Before looking: what it has sent before it left may lie at a door.
-    const bool left = watch_.left(peer);
-    for (const base::Fd& door : doors_.tcp) answer_some(door, callers_);
-    answer_some(doors_.memory, local_callers_);
+    // Before looking: what it has sent before it left may lie at a listener.
+    const bool left = detector_.has_left(peer);
+    for (const base::Fd& listener : listeners_.tcp) answer_some(listener, callers_);
+    answer_some(listeners_.memory, local_callers_);
     hear_some();
     take_memory();
     if (link != nullptr) break;
     if (left) {
-      watch_.fail(static_cast<int>(peer),
-                  "rank " + std::to_string(peer) + " has left the communicator, and sent nothing");
+      detector_.fail(static_cast<int>(peer), "rank " + std::to_string(peer) +
+                                                 " has left the communicator, and sent nothing");
       return nullptr;
     }
-    std::vector<pollfd> files{{.fd = doors_.memory.get(), .events = POLLIN, .revents = 0}};
-    for (const base::Fd& door : doors_.tcp)
-      files.push_back({.fd = door.get(), .events = POLLIN, .revents = 0});
+    std::vector<pollfd> files{{.fd = listeners_.memory.get(), .events = POLLIN, .revents = 0}};
+    for (const base::Fd& listener : listeners_.tcp)
+      files.push_back({.fd = listener.get(), .events = POLLIN, .revents = 0});
     for (const auto* callers : {&callers_, &local_callers_})
-      for (const Caller& caller : *callers)
+      for (const PendingConnection& caller : *callers)
         files.push_back({.fd = caller.socket.get(), .events = POLLIN, .revents = 0});
     if (!await(files, peer)) return nullptr;
   }

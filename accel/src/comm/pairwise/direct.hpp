@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Links between any two ranks, for what goes from one to one: made when first needed, in each
-// direction one, and another for what all ranks do together, so that neither gets into the other's
-// way. Ranks that share memory have a pipe in a memory file of their own, which the sender makes
-// and hands over at the door that the receiver's card names; others, and those that are refused it,
-// a TCP connection, over which those of different hosts agree on RDMA. Who comes early is kept.
+// Links between any two ranks, made when first used. send, recv and exchange use them, and so do
+// all-to-all, trees and recursive doubling. Each direction has one link for pairwise calls and
+// another for collectives, so that neither delays the other.
 //
-// Ownership: of the links and the doors. Threads: one for `to`, one for `from`; note and forked
-// any. Blocking: on poll, until the watch's deadline. Failure: null, and the watch knows why.
+// Two ranks that share memory use a pipe in a memory file of their own. The sender makes it and
+// sends it to the listener that the receiver's peer info names. Other ranks use a TCP connection,
+// over which ranks of different hosts agree on RDMA. A connection that arrives before it is needed
+// is kept.
+//
+// Ownership: of the links and the listeners. Threads: one for `to`, one for `from`; `note` and
+// `forked` may be called from any. Blocking: on poll, until the failure detector's deadline.
+// Failure: null; the failure detector has the reason.
 #pragma once
 
 #include <array>
@@ -29,13 +33,13 @@ enum class Channel : std::uint8_t { kPair, kTogether };
 class Direct {
  public:
   // What it takes for RDMA: null where this rank has none.
-  struct Far {
+  struct InterNode {
     const Rdma* rdma;
     Transport transport;
   };
   // `near`: of each rank, whether it shares memory with this one.
-  Direct(std::uint32_t rank, std::vector<Card> cards, Doors doors, std::vector<bool> near,
-         const Far& far, Watch& watch);
+  Direct(std::uint32_t rank, std::vector<PeerInfo> peers, Listeners listeners,
+         std::vector<bool> near, const InterNode& inter_node, FailureDetector& detector);
   SendLink* to(std::uint32_t peer, Channel channel);
   ReceiveLink* from(std::uint32_t peer, Channel channel);
   void forked();  // in a child: only closes
@@ -53,21 +57,21 @@ class Direct {
   void tell_first(const std::string& note);
   std::unique_ptr<SendLink> connect(std::uint32_t peer, Channel channel);
   bool await(std::vector<pollfd>& files, std::uint32_t peer);
-  void answer_some(const base::Fd& door, std::vector<Caller>& callers);
+  void answer_some(const base::Fd& listener, std::vector<PendingConnection>& callers);
   void hear_some();
   void take_memory();
-  std::unique_ptr<ReceiveLink>* expected(const Hello& hello);
+  std::unique_ptr<ReceiveLink>* expected(const Handshake& handshake);
 
   const std::uint32_t rank_;
-  const std::vector<Card> cards_;
-  Doors doors_;
+  const std::vector<PeerInfo> peers_;
+  Listeners listeners_;
   const std::vector<bool> near_;
-  const Far far_;
-  Watch& watch_;
+  const InterNode inter_node_;
+  FailureDetector& detector_;
   std::array<Senders, 2> to_;
   std::array<Receivers, 2> from_;
-  std::vector<Caller> callers_;
-  std::vector<Caller> local_callers_;
+  std::vector<PendingConnection> callers_;
+  std::vector<PendingConnection> local_callers_;
   std::vector<int> to_files_, from_files_;
   mutable std::mutex mutex_;
   std::string note_;

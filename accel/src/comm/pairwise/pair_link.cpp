@@ -8,26 +8,26 @@
 namespace paceline::comm {
 namespace {
 
-// None where the watch knows why. No rails: by TCP.
-std::optional<Rails> settle_pair(const base::Fd& connection, const PairTerms& terms, bool sends,
-                                 Watch& watch) {
+// None where the failure detector knows why. No nics: by TCP.
+std::optional<NicQueues> settle_pair(const base::Fd& connection, const PairTerms& terms, bool sends,
+                                     FailureDetector& detector) {
   const Attempt wanted{
-      .rdma = *terms.rdma, .rails = {terms.rail}, .slot_bytes = kPairSlotBytes, .sends = sends};
-  auto agreed = agree(connection, terms.peer, wanted, watch, watch.deadline());
+      .rdma = *terms.rdma, .nics = {terms.nic}, .slot_bytes = kPairSlotBytes, .sends = sends};
+  auto agreed = agree(connection, terms.peer, wanted, detector, detector.deadline());
   if (!agreed) {
-    if (Clock::now() >= watch.deadline()) watch.late(terms.peer);
-    watch.fail(agreed.error().rank, agreed.error().text);
+    if (Clock::now() >= detector.deadline()) detector.blame_late(terms.peer);
+    detector.fail(agreed.error().rank, agreed.error().text);
     return std::nullopt;
   }
   if (!agreed->refusal.empty() && terms.transport == Transport::kRdma) {
-    watch.fail(static_cast<int>(terms.peer),
-               "plan: transport=rdma: rank " + std::to_string(terms.rank) + " and rank " +
-                   std::to_string(terms.peer) + " have no way by RDMA: " + agreed->refusal +
-                   "; or use transport=auto");
+    detector.fail(static_cast<int>(terms.peer),
+                  "plan: transport=rdma: rank " + std::to_string(terms.rank) + " and rank " +
+                      std::to_string(terms.peer) + " have no way by RDMA: " + agreed->refusal +
+                      "; or use transport=auto");
     return std::nullopt;
   }
   if (!agreed->refusal.empty()) terms.by_tcp(agreed->refusal);
-  return std::move(agreed->rails);
+  return std::move(agreed->nics);
 }
 
 std::vector<base::Fd> only(base::Fd connection) {
@@ -40,12 +40,12 @@ std::vector<base::Fd> only(base::Fd connection) {
 
 bool PairSender::send(const std::byte* data, std::size_t size) {
   if (link_ == nullptr) {
-    auto rails = settle_pair(connection_, terms_, true, watch_);
-    if (!rails) return false;
-    if (rails->empty()) {
-      link_ = std::make_unique<TcpSender>(only(std::move(connection_)), terms_.peer, watch_);
+    auto nics = settle_pair(connection_, terms_, true, detector_);
+    if (!nics) return false;
+    if (nics->empty()) {
+      link_ = std::make_unique<TcpSender>(only(std::move(connection_)), terms_.peer, detector_);
     } else {
-      link_ = std::make_unique<RdmaSender>(std::move(*rails), Between::kTwo, terms_.peer, watch_);
+      link_ = std::make_unique<RdmaSender>(std::move(*nics), Between::kTwo, terms_.peer, detector_);
     }
   }
   return link_->send(data, size);
@@ -53,12 +53,13 @@ bool PairSender::send(const std::byte* data, std::size_t size) {
 
 bool PairReceiver::receive(std::byte* data, std::size_t size) {
   if (link_ == nullptr) {
-    auto rails = settle_pair(connection_, terms_, false, watch_);
-    if (!rails) return false;
-    if (rails->empty()) {
-      link_ = std::make_unique<TcpReceiver>(only(std::move(connection_)), terms_.peer, watch_);
+    auto nics = settle_pair(connection_, terms_, false, detector_);
+    if (!nics) return false;
+    if (nics->empty()) {
+      link_ = std::make_unique<TcpReceiver>(only(std::move(connection_)), terms_.peer, detector_);
     } else {
-      link_ = std::make_unique<RdmaReceiver>(std::move(*rails), Between::kTwo, terms_.peer, watch_);
+      link_ =
+          std::make_unique<RdmaReceiver>(std::move(*nics), Between::kTwo, terms_.peer, detector_);
     }
   }
   return link_->receive(data, size);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link of two ranks alone on different hosts that may have RDMA: its ends agree when it is first
-// used, by what they are used for, so nobody waits for a peer that it does not speak with yet. Over
-// one rail, since pairs are many. What cannot go by RDMA goes by the connection.
+// A link between two ranks of different hosts that may have RDMA. The two ends agree on RDMA when
+// they first use the link, so a rank never waits for a peer that it does not talk to. It uses one
+// NIC, since there are many pairs. Without RDMA it uses the TCP connection.
 //
-// Ownership: of the connection. Threads: one at a time. Blocking: as agree, then as its transport.
-// Failure: as link.hpp.
+// Ownership: of the connection. Threads: one at a time. Blocking: as rdma_agreement.hpp, then as
+// its transport. Failure: as link.hpp says.
 #pragma once
 
 #include <functional>
@@ -22,16 +22,16 @@ namespace paceline::comm {
 struct PairTerms {
   std::uint32_t rank;
   std::uint32_t peer;
-  const Rdma* rdma;  // both ranks' cards have some
-  std::size_t rail;  // the same of both
+  const Rdma* rdma;  // both ranks' peer infos have some
+  std::size_t nic;   // the same of both
   Transport transport;
   std::function<void(const std::string& why)> by_tcp;
 };
 
 class PairSender final : public SendLink {
  public:
-  PairSender(base::Fd connection, PairTerms terms, Watch& watch)
-      : connection_(std::move(connection)), terms_(std::move(terms)), watch_(watch) {}
+  PairSender(base::Fd connection, PairTerms terms, FailureDetector& detector)
+      : connection_(std::move(connection)), terms_(std::move(terms)), detector_(detector) {}
   bool send(const std::byte* data, std::size_t size) override;
   std::uint32_t peer() const override { return terms_.peer; }
   std::size_t holds() const override { return link_ == nullptr ? 0 : link_->holds(); }
@@ -40,21 +40,21 @@ class PairSender final : public SendLink {
  private:
   base::Fd connection_;  // stays open: a forked child knows it by its number
   PairTerms terms_;
-  Watch& watch_;
+  FailureDetector& detector_;
   std::unique_ptr<SendLink> link_;
 };
 
 class PairReceiver final : public ReceiveLink {
  public:
-  PairReceiver(base::Fd connection, PairTerms terms, Watch& watch)
-      : connection_(std::move(connection)), terms_(std::move(terms)), watch_(watch) {}
+  PairReceiver(base::Fd connection, PairTerms terms, FailureDetector& detector)
+      : connection_(std::move(connection)), terms_(std::move(terms)), detector_(detector) {}
   bool receive(std::byte* data, std::size_t size) override;
   std::uint32_t peer() const override { return terms_.peer; }
 
  private:
   base::Fd connection_;
   PairTerms terms_;
-  Watch& watch_;
+  FailureDetector& detector_;
   std::unique_ptr<ReceiveLink> link_;
 };
 

@@ -69,7 +69,7 @@ bool parse_way(std::string text, std::uint64_t most_chunk, Way& way) {
   const std::size_t slash = text.find('/');
   if (!parse_algorithm(text.substr(0, slash), way.algorithm)) return false;
   // Between two ranks there is one connection.
-  if (at != std::string::npos && is_small(way.algorithm)) return false;
+  if (at != std::string::npos && is_latency_bound(way.algorithm)) return false;
   if (way.algorithm != Algorithm::kHierarchical) return slash == std::string::npos;
   return slash != std::string::npos && parse_number(text.substr(slash + 1), way.chunk) &&
          is_chunk(way.chunk) && way.chunk <= most_chunk;
@@ -228,8 +228,8 @@ Topology arrange(Plan& plan, const std::vector<std::string>& hosts, std::uint32_
     least = std::min(least, group.size());
     most = std::max(most, group.size());
   }
-  all.lanes = static_cast<std::uint32_t>(least);
-  if (all.hosts() == 1) all.lanes = static_cast<std::uint32_t>(most);
+  all.channels = static_cast<std::uint32_t>(least);
+  if (all.hosts() == 1) all.channels = static_cast<std::uint32_t>(most);
   // With one rank in every host there is nothing to add inside.
   if (plan.algorithm == Algorithm::kAuto)
     plan.algorithm = most > 1 ? Algorithm::kHierarchical : Algorithm::kFlat;

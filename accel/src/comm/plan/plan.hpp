@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who sits where, and how an allreduce goes: the algorithm and the size of its chunks, by its size,
-// and the order of ranks, which together decide the order of every addition. Printed as one line
-// that can be given back to pin it; what follows # is for readers.
+// The topology of a communicator and its plan for all-reduces: the algorithm and chunk size for
+// each size, and the order of ranks. Together they decide the order of every addition, and so the
+// bits. A plan prints as one line, which users pass back as `plan=` to repeat it. Text after # is
+// for readers.
 //
 // Ownership: values. Threads: immutable once made. Failure: a text that names the key, the value
-// and the remedy.
+// and what to write instead.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,7 @@ namespace paceline::comm {
 
 enum class Algorithm : std::uint8_t { kAuto, kFlat, kHierarchical, kDoubling, kTree };
 // For arrays so small that steps cost more than bytes.
-inline bool is_small(Algorithm algorithm) {
+inline bool is_latency_bound(Algorithm algorithm) {
   return algorithm == Algorithm::kDoubling || algorithm == Algorithm::kTree;
 }
 
@@ -76,12 +77,13 @@ struct Topology {
   std::vector<std::vector<std::uint32_t>> groups;  // the ranks of each host, in order
   std::uint32_t group = 0;                         // this rank's
   std::uint32_t local = 0;                         // its place there
-  std::uint32_t lanes = 1;  // rings across hosts: local ranks 0…lanes-1 of every host have one each
+  std::uint32_t channels =
+      1;  // rings across hosts: local ranks 0…channels-1 of every host have one each
 
   std::uint32_t ranks() const { return static_cast<std::uint32_t>(order.size()); }
   std::uint32_t hosts() const { return static_cast<std::uint32_t>(groups.size()); }
   const std::vector<std::uint32_t>& mates() const { return groups[group]; }
-  bool has_lane() const { return hosts() > 1 && local < lanes; }
+  bool has_channel() const { return hosts() > 1 && local < channels; }
   std::uint32_t group_of(std::uint32_t rank) const;
 };
 

@@ -42,7 +42,7 @@ std::optional<std::vector<double>> times_of(const std::vector<Way>& ways, std::u
   std::vector<std::vector<double>> seconds(ways.size());
   for (int round = -1; round < kRounds; ++round) {  // the first warms up
     for (std::size_t i = 0; i < ways.size(); ++i) {
-      if ((is_small(ways[i].algorithm) && bytes > kMostSmall) ||
+      if ((is_latency_bound(ways[i].algorithm) && bytes > kMostSmall) ||
           goes_as_another(ways[i], ways, bytes))
         continue;
       const auto took = trial(ways[i], bytes);
@@ -82,7 +82,7 @@ std::optional<std::vector<Choice>> choose(const std::vector<Way>& candidates,
                : quickest_of(*typical, best);
     Way way = candidates[best];
     // Smaller arrays have no more than one stripe in each step.
-    if (!flows.empty() && !is_small(way.algorithm) && bytes >= kLeastStriped) {
+    if (!flows.empty() && !is_latency_bound(way.algorithm) && bytes >= kLeastStriped) {
       std::vector<Way> striped(flows.size() + 1, way);
       for (std::size_t i = 0; i < flows.size(); ++i) striped[i + 1].flows = flows[i];
       const auto so_far = std::ranges::find(striped, best_flows, &Way::flows) - striped.begin();
@@ -99,10 +99,10 @@ std::optional<std::vector<Choice>> choose(const std::vector<Way>& candidates,
     // What is good for small arrays does not stand for large ones that there was no time to try.
     std::size_t large = candidates.size();
     for (std::size_t i = 0; i < candidates.size(); ++i)
-      if (!is_small(candidates[i].algorithm) &&
+      if (!is_latency_bound(candidates[i].algorithm) &&
           (large == candidates.size() || (*typical)[i] < (*typical)[large]))
         large = i;
-    if (is_small(candidates[best].algorithm) && large < candidates.size())
+    if (is_latency_bound(candidates[best].algorithm) && large < candidates.size())
       choices.push_back({2 * bytes, candidates[large]});
     break;
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which way of an allreduce is quickest for which sizes: a few sizes are tried, every candidate in
-// turn, and the rest is interpolated.
+// Chooses the quickest algorithm of an all-reduce for each size. It times every candidate at a few
+// sizes and interpolates between them. Communicator::tune uses it where the job gives no plan.
 //
-// Ownership: none. Threads: one. Failure: nothing, where a trial failed.
+// Ownership: none. Threads: one. Failure: nullopt if a trial failed.
 #pragma once
 
 #include <chrono>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numeric addresses of sockets, IPv4 and IPv6.
+// Numeric socket addresses, IPv4 and IPv6.
 //
-// Ownership: values. Threads: pure but for own_address and local_address, which ask the system.
+// Ownership: values. Threads: pure, except own_address and local_address, which ask the system.
 // Failure: length 0.
 #pragma once
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream of bytes to, or from, a neighbour in a ring: the interface of transports.
+// The interface of all transports (tcp/, shm/, rdma/): a stream of bytes to one rank or from one
+// rank. Rings and pairwise calls send and receive through it, and do not know which transport they
+// use.
 //
-// Ownership: of whoever holds it; buffers are the caller's and free again on return. Threads: one
-// at a time. Blocking: until all bytes are taken over or delivered. Failure: false, and the watch
-// knows why.
+// Ownership: the holder owns the link; buffers belong to the caller and are free again on return.
+// Threads: one at a time. Blocking: until all bytes are taken over or delivered. Failure: false;
+// the failure detector has the reason.
 #pragma once
 
 #include <cstddef>

@@ -46,14 +46,14 @@ std::string QueuePair::make(ibv_cq* completions, std::uint32_t depth) {
   return error == 0 ? "" : refused("ibv_modify_qp to INIT", error);
 }
 
-RailAddress QueuePair::address() const {
-  RailAddress address = port_.address;
+QueuePairAddress QueuePair::address() const {
+  QueuePairAddress address = port_.address;
   address.number = pair_->qp_num;
   address.sequence = sequence_;
   return address;
 }
 
-std::string QueuePair::connect(const RailAddress& peer) {
+std::string QueuePair::connect(const QueuePairAddress& peer) {
   if (peer.ethernet != port_.address.ethernet)
     return port_.name + " is " + (port_.address.ethernet != 0 ? "Ethernet" : "InfiniBand") +
            ", the peer's port is not";

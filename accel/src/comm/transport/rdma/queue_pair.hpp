@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reliable connected queue pair over libibverbs, which tells of what it has done in a completion
-// queue of its owner's.
+// A reliable connected queue pair over libibverbs. Completions go to a completion queue that its
+// owner passes in.
 //
 // Ownership: of the queue pair; port, settings and completion queue outlive it. Threads: one at a
 // time. Failure: a text.
@@ -15,13 +15,13 @@
 
 namespace paceline::comm {
 
-struct RailPort {
+struct NicPort {
   ibv_context* context = nullptr;
   ibv_pd* domain = nullptr;
   std::string name;  // "mlx5_0", or "mlx5_0:2" of another port than the first
   std::uint8_t number = 1;
-  int gid_index = -1;   // of Ethernet
-  RailAddress address;  // but for the queue pair's own
+  int gid_index = -1;        // of Ethernet
+  QueuePairAddress address;  // but for the queue pair's own
 };
 
 // Whether what went wrong is of this end's memory or device; the peer hears only that it does not
@@ -30,7 +30,7 @@ bool is_own(ibv_wc_status status);
 
 class QueuePair {
  public:
-  QueuePair(const Verbs& verbs, const RdmaSettings& settings, const RailPort& port)
+  QueuePair(const Verbs& verbs, const RdmaSettings& settings, const NicPort& port)
       : verbs_(verbs), settings_(settings), port_(port) {}
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
@@ -38,9 +38,9 @@ class QueuePair {
 
   // Once: so many messages may be under way each way. Empty, or why not.
   std::string make(ibv_cq* completions, std::uint32_t depth);
-  RailAddress address() const;
+  QueuePairAddress address() const;
   // What was posted to receive before is there before the peer hears of it. Empty, or why not.
-  std::string connect(const RailAddress& peer);
+  std::string connect(const QueuePairAddress& peer);
   // Before its completion queue does.
   void end() {
     if (pair_ != nullptr) verbs_.destroy_qp(std::exchange(pair_, nullptr));
@@ -53,7 +53,7 @@ class QueuePair {
  private:
   const Verbs& verbs_;
   const RdmaSettings& settings_;
-  const RailPort& port_;
+  const NicPort& port_;
   ibv_qp* pair_ = nullptr;
   std::uint32_t sequence_ = 0;
 };

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "comm/transport/rdma/rail_queue.hpp"
+#include "comm/transport/rdma/nic_queue.hpp"
 
 namespace paceline::comm {
 namespace {
@@ -35,18 +35,18 @@ class OpenDevice {
   ibv_pd* domain_ = nullptr;
 };
 
-class VerbsRails final : public Rdma {
+class VerbsNics final : public Rdma {
  public:
-  VerbsRails(const Verbs& verbs, RdmaSettings settings)
+  VerbsNics(const Verbs& verbs, RdmaSettings settings)
       : verbs_(verbs), settings_(std::move(settings)) {}
   void find(const std::filesystem::path& root);
   const std::string& why() const { return why_; }
 
-  std::size_t rails() const override { return ports_.size(); }
-  std::string name(std::size_t rail) const override { return ports_[rail].name; }
-  std::expected<std::unique_ptr<RailQueue>, std::string> make_queue(
-      std::size_t rail, bool sends, std::size_t slot_bytes) const override {
-    return VerbsQueue::make(verbs_, settings_, ports_[rail], sends, slot_bytes);
+  std::size_t nics() const override { return ports_.size(); }
+  std::string name(std::size_t nic) const override { return ports_[nic].name; }
+  std::expected<std::unique_ptr<NicQueue>, std::string> make_queue(
+      std::size_t nic, bool sends, std::size_t slot_bytes) const override {
+    return VerbsQueue::make(verbs_, settings_, ports_[nic], sends, slot_bytes);
   }
   std::vector<int> files() const override {
     std::vector<int> all;
@@ -65,18 +65,18 @@ class VerbsRails final : public Rdma {
   Verbs verbs_;
   const RdmaSettings settings_;
   std::vector<OpenDevice> devices_;
-  std::vector<RailPort> ports_;
+  std::vector<NicPort> ports_;
   std::string why_;
 };
 
-std::string VerbsRails::add_port(const OpenDevice& device, const std::string& name, int number,
-                                 const std::filesystem::path& root) {
-  RailPort port{.context = device.context(),
-                .domain = device.domain(),
-                .name = number == 1 ? name : name + ":" + std::to_string(number),
-                .number = static_cast<std::uint8_t>(number),
-                .gid_index = -1,
-                .address = {}};
+std::string VerbsNics::add_port(const OpenDevice& device, const std::string& name, int number,
+                                const std::filesystem::path& root) {
+  NicPort port{.context = device.context(),
+               .domain = device.domain(),
+               .name = number == 1 ? name : name + ":" + std::to_string(number),
+               .number = static_cast<std::uint8_t>(number),
+               .gid_index = -1,
+               .address = {}};
   ibv_port_attr attributes{};
   if (const int error = verbs_.query_port(device.context(), port.number, &attributes); error != 0)
     return port.name + ": " + refused("ibv_query_port", error);
@@ -97,11 +97,11 @@ std::string VerbsRails::add_port(const OpenDevice& device, const std::string& na
              ": see NCCL_IB_GID_INDEX";
     std::memcpy(port.address.gid.data(), &gid, port.address.gid.size());
   }
-  if (ports_.size() < kMostRails) ports_.push_back(std::move(port));
+  if (ports_.size() < kMostNics) ports_.push_back(std::move(port));
   return "";
 }
 
-void VerbsRails::add_device(ibv_device* device, const std::filesystem::path& root) {
+void VerbsNics::add_device(ibv_device* device, const std::filesystem::path& root) {
   const std::string name = verbs_.get_device_name(device);
   errno = 0;
   OpenDevice open(verbs_, device);
@@ -119,12 +119,12 @@ void VerbsRails::add_device(ibv_device* device, const std::filesystem::path& roo
   if (ports_.size() > before) devices_.push_back(std::move(open));
 }
 
-void VerbsRails::find(const std::filesystem::path& root) {
+void VerbsNics::find(const std::filesystem::path& root) {
   // Before the first device: a child that a loader forks must not take pages from under it.
   verbs_.fork_init();
   int count = 0;
   ibv_device** const list = verbs_.get_device_list(&count);
-  // By name: rail i of one host goes to rail i of another.
+  // By name: nic i of one host goes to nic i of another.
   std::vector<ibv_device*> devices(list, list + (list == nullptr ? 0 : count));
   std::ranges::sort(devices, {}, [this](ibv_device* device) {
     return std::string(verbs_.get_device_name(device));
@@ -144,10 +144,10 @@ std::expected<std::unique_ptr<Rdma>, std::string> open_rdma(const RdmaSettings& 
   if (settings.disabled) return std::unexpected("NCCL_IB_DISABLE=1");
   const auto verbs = Verbs::load();
   if (!verbs) return std::unexpected(verbs.error());
-  auto rails = std::make_unique<VerbsRails>(*verbs, settings);
-  rails->find(root);
-  if (rails->rails() == 0) return std::unexpected(rails->why());
-  return rails;
+  auto nics = std::make_unique<VerbsNics>(*verbs, settings);
+  nics->find(root);
+  if (nics->nics() == 0) return std::unexpected(nics->why());
+  return nics;
 }
 
 }  // namespace paceline::comm

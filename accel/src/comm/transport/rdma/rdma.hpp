@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// RDMA as links need it: the active ports of this machine, its rails, and on each as many reliable
-// connected queue pairs as there are links. A queue pair carries messages one way, out of and into
-// a ring of registered slots, and empty ones back that say that a slot is free. Nobody gets a key
-// to another's memory: only what was sent arrives.
+// RDMA for links between hosts: the active ports of this machine (its NICs), and reliable connected
+// queue pairs on them, one for each link. Start reading this room here.
 //
-// Ownership: a queue pair's of whoever holds it, who ends before its rails. Threads: one at a time
-// for each queue pair. Blocking: wait alone. Failure: a text; a queue pair that has failed stays
-// so, and broken() says why.
+// A queue pair carries messages one way, out of and into a ring of registered slots. The receiver
+// sends empty messages back, each of which says that a slot is free. No rank gives a key to its
+// memory to another, so only sent messages arrive.
+//
+// Ownership: the holder owns a queue pair and destroys it before the Rdma. Threads: one at a time
+// for each queue pair. Blocking: only `wait`. Failure: a text; a failed queue pair stays failed,
+// and broken() has the reason.
 #pragma once
 
 #include <array>
@@ -19,26 +21,26 @@
 #include <vector>
 
 #include "comm/failure/failure_detector.hpp"
-#include "comm/transport/rdma/rail_address.hpp"
+#include "comm/transport/rdma/queue_pair_address.hpp"
 #include "comm/transport/rdma/rdma_choice.hpp"
 
 namespace paceline::comm {
 
-inline constexpr std::size_t kMostRails = 16;
+inline constexpr std::size_t kMostNics = 16;
 inline constexpr std::uint32_t kSlots = 8;
-// A ring of 1 MiB: what one rail of 400 Gbit/s carries in 20 us, a long way's round trip. Of links
+// A ring of 1 MiB: what one nic of 400 Gbit/s carries in 20 us, a long way's round trip. Of links
 // that are few.
 inline constexpr std::size_t kSlotBytes = 128UL * 1024;
 // As much as a pipe of two ranks has: links of pairs are many.
 inline constexpr std::size_t kPairSlotBytes = 32UL * 1024;
 
-class RailQueue {
+class NicQueue {
  public:
-  virtual ~RailQueue() = default;
-  virtual RailAddress address() const = 0;
+  virtual ~NicQueue() = default;
+  virtual QueuePairAddress address() const = 0;
   // All slots, or places for credits, are ready to receive before the peer hears of it. Empty, or
   // why not.
-  virtual std::string connect(const RailAddress& peer) = 0;
+  virtual std::string connect(const QueuePairAddress& peer) = 0;
 
   virtual std::size_t slot_bytes() const = 0;
   virtual std::byte* slot(std::uint64_t number) = 0;
@@ -66,11 +68,11 @@ class RailQueue {
 class Rdma {
  public:
   virtual ~Rdma() = default;
-  virtual std::size_t rails() const = 0;
-  virtual std::string name(std::size_t rail) const = 0;
+  virtual std::size_t nics() const = 0;
+  virtual std::string name(std::size_t nic) const = 0;
   // `sends`: which way the messages go.
-  virtual std::expected<std::unique_ptr<RailQueue>, std::string> make_queue(
-      std::size_t rail, bool sends, std::size_t slot_bytes) const = 0;
+  virtual std::expected<std::unique_ptr<NicQueue>, std::string> make_queue(
+      std::size_t nic, bool sends, std::size_t slot_bytes) const = 0;
   virtual std::vector<int> files() const = 0;  // for a forked child to close
 };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ports of which RDMA devices carry links between hosts, and by which of its addresses a port
-// is reached: read from NCCL's own variables, so that a job says it once, and from sysfs below a
-// given root.
+// Which ports of which RDMA devices carry links, and which GID reaches a port. The settings are
+// NCCL's own environment variables (NCCL_IB_HCA and others), so that a job sets them once. The rest
+// comes from sysfs.
 //
-// Ownership: values. Threads: pure functions, but for reading files. Failure: a text that names the
-// variable or the port, and the remedy.
+// Ownership: values. Threads: pure functions, except for reading files. Failure: a text that names
+// the variable or the port, and what to change.
 #pragma once
 
 #include <cstddef>

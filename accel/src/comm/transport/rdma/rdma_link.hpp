@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link over queue pairs, one on each rail: the stream is cut into messages of at most a slot, and
-// message i goes by rail i mod rails, so both ends know where each belongs and nothing is added on
-// the wire. A message is sent when the receiver has a slot for it, of which an empty message back
-// tells: so no rail ever finds its peer unready, and what is under way is bounded.
+// A link over queue pairs, one on each NIC. It cuts the stream into messages of at most one slot.
+// Message i goes over NIC i mod the number of NICs, so nothing is added on the wire. The sender
+// sends a message only when the receiver has a free slot, which an empty message back announces. So
+// no NIC ever finds its peer unready, and the bytes under way are bounded.
 //
-// Ownership: of the queue pairs. Threads: one at a time. Blocking: as RailQueue::wait. Failure: as
-// link.hpp; a broken rail is told to the watch.
+// Ownership: of the queue pairs. Threads: one at a time. Blocking: as NicQueue::wait. Failure: as
+// link.hpp says; a broken NIC is reported to the failure detector.
 #pragma once
 
 #include <memory>
@@ -17,45 +17,45 @@
 
 namespace paceline::comm {
 
-using Rails = std::vector<std::unique_ptr<RailQueue>>;
+using NicQueues = std::vector<std::unique_ptr<NicQueue>>;
 // Whose call a link serves. Of two alone, nobody else judges a peer that has said goodbye.
 enum class Between : std::uint8_t { kAll, kTwo };
 
 class RdmaSender final : public SendLink {
  public:
-  RdmaSender(Rails rails, Between between, std::uint32_t peer, Watch& watch)
-      : rails_(std::move(rails)), between_(between), peer_(peer), watch_(watch) {}
+  RdmaSender(NicQueues nics, Between between, std::uint32_t peer, FailureDetector& detector)
+      : nics_(std::move(nics)), between_(between), peer_(peer), detector_(detector) {}
   // Until it is delivered: a queue pair that ends takes with it what it has not sent, and one that
   // fails tells nobody but who asks it.
   bool flush() override;
   bool send(const std::byte* data, std::size_t size) override;
   std::uint32_t peer() const override { return peer_; }
-  std::size_t holds() const override { return kSlots / 2 * rails_.front()->slot_bytes(); }
+  std::size_t holds() const override { return kSlots / 2 * nics_.front()->slot_bytes(); }
 
  private:
-  Rails rails_;
+  NicQueues nics_;
   Between between_;
   std::size_t next_ = 0;
   std::uint32_t peer_;
-  Watch& watch_;
+  FailureDetector& detector_;
 };
 
 class RdmaReceiver final : public ReceiveLink {
  public:
-  RdmaReceiver(Rails rails, Between between, std::uint32_t peer, Watch& watch);
+  RdmaReceiver(NicQueues nics, Between between, std::uint32_t peer, FailureDetector& detector);
   bool receive(std::byte* data, std::size_t size) override;
   std::uint32_t peer() const override { return peer_; }
 
  private:
-  bool give_back(RailQueue& rail);
+  bool give_back(NicQueue& nic);
 
-  Rails rails_;
+  NicQueues nics_;
   Between between_;
-  std::vector<std::uint64_t> taken_;  // messages, of each rail
+  std::vector<std::uint64_t> taken_;  // messages, of each nic
   std::size_t next_ = 0;
   std::size_t offset_ = 0;  // into the next message
   std::uint32_t peer_;
-  Watch& watch_;
+  FailureDetector& detector_;
 };
 
 }  // namespace paceline::comm

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libibverbs by dlopen: the functions that links use. Its header is compiled against (BSD), since
-// posting and polling are inline functions of it; nothing is linked.
+// The functions of libibverbs that links use, found by dlopen. Its header (BSD) is compiled
+// against, since posting and polling are inline functions there. Nothing is linked.
 //
 // Ownership: the library stays loaded. Threads: any. Failure: a text.
 #pragma once

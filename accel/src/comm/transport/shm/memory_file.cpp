@@ -72,11 +72,11 @@ Mapping::~Mapping() { ::munmap(base_, size_); }
 
 base::Fd listen_local(const std::string& name) {
   const Address local = abstract_address(name);
-  base::Fd door(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!door || ::bind(door.get(), local.get(), local.length) != 0 ||
-      ::listen(door.get(), kLocalBacklog) != 0)
+  base::Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener || ::bind(listener.get(), local.get(), local.length) != 0 ||
+      ::listen(listener.get(), kLocalBacklog) != 0)
     return {};
-  return door;
+  return listener;
 }
 
 base::Fd dial_local(const std::string& name) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that processes share and that has no name: a memory file, sealed so that nobody can shrink
-// it under another, handed over by descriptor through an abstract socket to processes of the same
-// user. However a process ends, nothing of it is left behind.
+// Memory without a name that processes share: a memory file. It is sealed, so that no process can
+// shrink it under another. Its descriptor goes through an abstract socket, to processes of the same
+// user only. Nothing is left behind, however a process ends.
 //
-// Ownership: the caller's. Threads: pure functions. Blocking: none. Failure: none or null, and
-// errno.
+// Ownership: the caller's. Threads: pure functions. Blocking: none. Failure: an empty Fd, false or
+// null, and errno.
 #pragma once
 
 #include <cstddef>

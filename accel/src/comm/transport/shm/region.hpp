@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that the ranks of one host share: for each two cells of counters and a pipe to the
-// next, and slots for the chunks of hierarchical allreduces. An anonymous memory file, handed over
-// by descriptor: it has no name that could be left behind.
+// The memory that all ranks of one host share. It has a cell of counters and a pipe to the next
+// rank for each rank, and slots for the chunks of hierarchical all-reduces. It is a memory file, so
+// it has no name that could be left behind.
 //
-// Ownership: of its mapping; the last one gone frees the memory. Threads and processes: what lies
-// in it is synchronised by itself. Failure: map and alone return null and leave errno.
+// Ownership: of its mapping; the last process to unmap it frees the memory. Threads and processes:
+// its contents are synchronised by atomics. Failure: map and alone return null and set errno.
 #pragma once
 
 #include <array>
@@ -24,24 +24,17 @@ namespace paceline::comm {
 inline constexpr std::uint32_t kDepth = 4;  // chunks under way
 inline constexpr std::size_t kPipeBytes = 256UL * 1024;
 
-// What a rank that ends says of the others' memory.
-enum class Hold : std::uint32_t { kMapped, kLetGo, kKept };  // kept: until its process ends
-
 // Counters run on over all calls and wrap; they are compared by difference.
 struct Cell {
   alignas(64) base::Doorbell bell;               // of this rank's calling thread
   alignas(64) std::atomic<std::uint32_t> given;  // chunks copied into this rank's slots
   std::atomic<std::uint32_t> taken;              // results copied out of the shared slots
-  // a lane: chunks whose shard has been added up, so that slots are free
+  // a channel: chunks whose shard has been added up, so that slots are free
   std::atomic<std::uint32_t> added;
-  std::atomic<std::uint32_t> finished;  // a lane: chunks whose shard is the result
+  std::atomic<std::uint32_t> finished;  // a channel: chunks whose shard is the result
   // alternating; written before `given` moves, read after
   std::array<Call, 2> calls;
-  std::atomic<Hold> hold;
 };
-
-// Each memory that allreduces go through has cells of its own.
-enum class Side : std::uint8_t { kProcessor, kDevice };
 
 struct Pipe {
   base::RingCursors cursors;
@@ -62,9 +55,7 @@ class Region {
   static std::unique_ptr<Region> map(const base::Fd& file, std::uint32_t ranks, std::size_t chunk);
   static std::unique_ptr<Region> alone(std::size_t chunk);  // of one rank
 
-  Cell& cell(std::uint32_t local, Side side) const {
-    return reinterpret_cast<Cell*>(base_ + local * kPart)[static_cast<std::size_t>(side)];
-  }
+  Cell& cell(std::uint32_t local) const { return *reinterpret_cast<Cell*>(base_ + local * kPart); }
   PipeView pipe(std::uint32_t local) const {
     std::byte* const at = base_ + local * kPart + kCell;
     return {.pipe = *reinterpret_cast<Pipe*>(at), .bytes = at + kPipe};
@@ -77,7 +68,7 @@ class Region {
  private:
   static constexpr std::size_t kCell = 4096;
   static constexpr std::size_t kPipe = 4096;
-  static_assert(2 * sizeof(Cell) <= kCell && sizeof(Pipe) <= kPipe);
+  static_assert(sizeof(Cell) <= kCell && sizeof(Pipe) <= kPipe);
   static constexpr std::size_t kPart = kCell + kPipe + kPipeBytes;
 
   Region(std::unique_ptr<Mapping> mapping, std::uint32_t ranks, std::size_t chunk)

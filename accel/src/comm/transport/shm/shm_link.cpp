@@ -9,9 +9,9 @@ namespace {
 // At once: a quarter of a pipe, so that one side copies in while the other copies out.
 constexpr std::size_t kPiece = kPipeBytes / 4;
 
-void left_alone(Watch& watch, std::uint32_t peer, const char* what) {
-  watch.fail(static_cast<int>(peer),
-             "rank " + std::to_string(peer) + " has left the communicator, and " + what);
+void left_alone(FailureDetector& detector, std::uint32_t peer, const char* what) {
+  detector.fail(static_cast<int>(peer),
+                "rank " + std::to_string(peer) + " has left the communicator, and " + what);
 }
 
 }  // namespace
@@ -24,23 +24,24 @@ std::unique_ptr<PairMemory> PairMemory::map(const base::Fd& file) {
   return std::unique_ptr<PairMemory>(new PairMemory(std::move(mapping)));
 }
 
-ShmSender::ShmSender(PipeView pipe, std::uint32_t peer, Watch& watch)
+ShmSender::ShmSender(PipeView pipe, std::uint32_t peer, FailureDetector& detector)
     : pipe_(pipe.pipe),
       bytes_(pipe.pipe.cursors, pipe.bytes, kPipeBytes),
       peer_(peer),
-      watch_(watch) {
-  watch_.on_change([this] { pipe_.space.ring(); });
+      detector_(detector) {
+  detector_.on_change([this] { pipe_.space.ring(); });
 }
 
-ShmSender::ShmSender(std::unique_ptr<PairMemory> memory, std::uint32_t peer, Watch& watch)
-    : ShmSender(memory->pipe(), peer, watch) {
+ShmSender::ShmSender(std::unique_ptr<PairMemory> memory, std::uint32_t peer,
+                     FailureDetector& detector)
+    : ShmSender(memory->pipe(), peer, detector) {
   memory_ = std::move(memory);
 }
 
 bool ShmSender::send(const std::byte* data, std::size_t size) {
   while (size > 0) {
     const std::uint32_t seen = pipe_.space.count.load(std::memory_order_acquire);
-    const bool left = memory_ != nullptr && watch_.left(peer_);
+    const bool left = memory_ != nullptr && detector_.has_left(peer_);
     const std::size_t written = bytes_.write(data, std::min(size, kPiece));
     data += written;
     size -= written;
@@ -48,22 +49,23 @@ bool ShmSender::send(const std::byte* data, std::size_t size) {
       pipe_.data.ring();
       continue;
     }
-    if (left) left_alone(watch_, peer_, "does not take what it was sent");
-    if (!watch_.wait(pipe_.space, seen, peer_)) return false;
+    if (left) left_alone(detector_, peer_, "does not take what it was sent");
+    if (!detector_.wait(pipe_.space, seen, peer_)) return false;
   }
-  return !watch_.failed();
+  return !detector_.failed();
 }
 
-ShmReceiver::ShmReceiver(PipeView pipe, std::uint32_t peer, Watch& watch)
+ShmReceiver::ShmReceiver(PipeView pipe, std::uint32_t peer, FailureDetector& detector)
     : pipe_(pipe.pipe),
       bytes_(pipe.pipe.cursors, pipe.bytes, kPipeBytes),
       peer_(peer),
-      watch_(watch) {
-  watch_.on_change([this] { pipe_.data.ring(); });
+      detector_(detector) {
+  detector_.on_change([this] { pipe_.data.ring(); });
 }
 
-ShmReceiver::ShmReceiver(std::unique_ptr<PairMemory> memory, std::uint32_t peer, Watch& watch)
-    : ShmReceiver(memory->pipe(), peer, watch) {
+ShmReceiver::ShmReceiver(std::unique_ptr<PairMemory> memory, std::uint32_t peer,
+                         FailureDetector& detector)
+    : ShmReceiver(memory->pipe(), peer, detector) {
   memory_ = std::move(memory);
 }
 
@@ -71,7 +73,7 @@ bool ShmReceiver::receive(std::byte* data, std::size_t size) {
   while (size > 0) {
     const std::uint32_t seen = pipe_.data.count.load(std::memory_order_acquire);
     // Before looking: what it has sent before it left lies there.
-    const bool left = memory_ != nullptr && watch_.left(peer_);
+    const bool left = memory_ != nullptr && detector_.has_left(peer_);
     const std::size_t read = bytes_.read(data, std::min(size, kPiece));
     data += read;
     size -= read;
@@ -79,10 +81,10 @@ bool ShmReceiver::receive(std::byte* data, std::size_t size) {
       pipe_.space.ring();
       continue;
     }
-    if (left) left_alone(watch_, peer_, "sent no more");
-    if (!watch_.wait(pipe_.data, seen, peer_)) return false;
+    if (left) left_alone(detector_, peer_, "sent no more");
+    if (!detector_.wait(pipe_.data, seen, peer_)) return false;
   }
-  return !watch_.failed();
+  return !detector_.failed();
 }
 
 }  // namespace paceline::comm

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link through a pipe in memory that two ranks of a host share: in the region of all of them, or
-// in a memory file of the two alone.
+// A link through a pipe in memory that two ranks of a host share. The pipe lies in the region of
+// the host, or in a memory file of the two ranks alone.
 //
-// Ownership: of the pair's memory; the region outlives its links. Threads: one at a time for each
-// end. Blocking: on the pipe's doorbells, which the watch rings too. Failure: as link.hpp; a peer
-// that has left is named at once, for of it no call of all may know.
+// Ownership: of the pair's own memory; the region outlives its links. Threads: one at a time for
+// each end. Blocking: on the pipe's doorbells, which the failure detector rings too. Failure: as
+// link.hpp says. A peer that has left is reported at once, since no collective call may be under
+// way to notice.
 #pragma once
 
 #include <memory>
@@ -34,8 +35,8 @@ class PairMemory {
 
 class ShmSender final : public SendLink {
  public:
-  ShmSender(PipeView pipe, std::uint32_t peer, Watch& watch);  // read by `peer`
-  ShmSender(std::unique_ptr<PairMemory> memory, std::uint32_t peer, Watch& watch);
+  ShmSender(PipeView pipe, std::uint32_t peer, FailureDetector& detector);  // read by `peer`
+  ShmSender(std::unique_ptr<PairMemory> memory, std::uint32_t peer, FailureDetector& detector);
   bool send(const std::byte* data, std::size_t size) override;
   std::uint32_t peer() const override { return peer_; }
   std::size_t holds() const override { return kPipeBytes / 4; }
@@ -45,13 +46,13 @@ class ShmSender final : public SendLink {
   Pipe& pipe_;
   base::ByteRing bytes_;
   std::uint32_t peer_;
-  Watch& watch_;
+  FailureDetector& detector_;
 };
 
 class ShmReceiver final : public ReceiveLink {
  public:
-  ShmReceiver(PipeView pipe, std::uint32_t peer, Watch& watch);  // written by `peer`
-  ShmReceiver(std::unique_ptr<PairMemory> memory, std::uint32_t peer, Watch& watch);
+  ShmReceiver(PipeView pipe, std::uint32_t peer, FailureDetector& detector);  // written by `peer`
+  ShmReceiver(std::unique_ptr<PairMemory> memory, std::uint32_t peer, FailureDetector& detector);
   bool receive(std::byte* data, std::size_t size) override;
   std::uint32_t peer() const override { return peer_; }
 
@@ -60,7 +61,7 @@ class ShmReceiver final : public ReceiveLink {
   Pipe& pipe_;
   base::ByteRing bytes_;
   std::uint32_t peer_;
-  Watch& watch_;
+  FailureDetector& detector_;
 };
 
 }  // namespace paceline::comm

@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::uint64_t kAligned = 64;
 
-void ask_when_idle(const base::Fd& socket, std::chrono::milliseconds silence) {
+void ask_when_idle(const base::Fd& socket, std::chrono::milliseconds heartbeat_timeout) {
   const auto seconds =
-      static_cast<int>(std::chrono::duration_cast<std::chrono::seconds>(silence).count());
+      static_cast<int>(std::chrono::duration_cast<std::chrono::seconds>(heartbeat_timeout).count());
   const int idle = std::max(seconds / 2, 1);
   const int interval = std::max(seconds / 8, 1);
   const int times = std::max((seconds - idle) / interval, 1);
@@ -30,14 +30,14 @@ void ask_when_idle(const base::Fd& socket, std::chrono::milliseconds silence) {
 
 }  // namespace
 
-Striped::Striped(std::vector<base::Fd> flows, std::uint32_t peer, Watch& watch)
-    : peer_(peer), watch_(watch) {
+Striped::Striped(std::vector<base::Fd> flows, std::uint32_t peer, FailureDetector& detector)
+    : peer_(peer), detector_(detector) {
   for (base::Fd& flow : flows) flows_.push_back({std::move(flow), 0});
   stripe(0);
 }
 
-void Striped::ask_when_idle(std::chrono::milliseconds silence) const {
-  for (const Flow& flow : flows_) comm::ask_when_idle(flow.connection, silence);
+void Striped::ask_when_idle(std::chrono::milliseconds heartbeat_timeout) const {
+  for (const Flow& flow : flows_) comm::ask_when_idle(flow.connection, heartbeat_timeout);
 }
 
 void Striped::stripe(std::uint32_t flows) {
@@ -70,7 +70,8 @@ Striped::Moved Striped::move_flow(Flow& flow, std::uint64_t end, std::size_t& le
     if (moved < 0 && errno == EAGAIN) break;
     if (moved <= 0) {
       const std::string why = moved < 0 ? std::strerror(errno) : "closed by that side";
-      watch_.broken(peer_, why + " (from " + local_address(flow.connection.get()) + ")");
+      detector_.connection_broke(peer_,
+                                 why + " (from " + local_address(flow.connection.get()) + ")");
       return Moved::kBroken;
     }
     some = true;
@@ -82,17 +83,17 @@ Striped::Moved Striped::move_flow(Flow& flow, std::uint64_t end, std::size_t& le
 }
 
 bool Striped::wait(std::uint64_t end, short event) {
-  std::vector<pollfd> files{{.fd = watch_.abort_fd(), .events = POLLIN, .revents = 0}};
+  std::vector<pollfd> files{{.fd = detector_.abort_fd(), .events = POLLIN, .revents = 0}};
   for (std::size_t i = 0; i < used_; ++i)
     if (const Flow& flow = flows_[i]; flow.next < end)
       files.push_back({.fd = flow.connection.get(), .events = event, .revents = 0});
-  if (!watch_.may_wait(peer_)) return false;
+  if (!detector_.may_wait(peer_)) return false;
   using std::chrono::milliseconds;
   const auto left =
-      std::chrono::duration_cast<milliseconds>(watch_.deadline() - Clock::now()).count();
+      std::chrono::duration_cast<milliseconds>(detector_.deadline() - Clock::now()).count();
   ::poll(files.data(), files.size(),
          static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000)) + 1);
-  return !watch_.failed();
+  return !detector_.failed();
 }
 
 template <typename Move>
@@ -107,7 +108,7 @@ bool Striped::move(std::size_t size, short event, const Move& move_some) {
       some = some || moved == Moved::kSome;
     }
     if (left > 0 && !some && !wait(end, event)) return false;
-    if (watch_.failed()) return false;
+    if (detector_.failed()) return false;
   }
   position_ = end;
   return true;
@@ -119,9 +120,9 @@ bool TcpSender::send(const std::byte* data, std::size_t size) {
   });
 }
 
-TcpReceiver::TcpReceiver(std::vector<base::Fd> flows, std::uint32_t peer, Watch& watch)
-    : striped_(std::move(flows), peer, watch) {
-  striped_.ask_when_idle(watch.silence());
+TcpReceiver::TcpReceiver(std::vector<base::Fd> flows, std::uint32_t peer, FailureDetector& detector)
+    : striped_(std::move(flows), peer, detector) {
+  striped_.ask_when_idle(detector.heartbeat_timeout());
 }
 
 bool TcpReceiver::receive(std::byte* data, std::size_t size) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link over several TCP connections: byte p of the stream travels on connection (p / stripe) mod
-// flows, so both ends know where each byte belongs and nothing is added on the wire. Each
-// connection may have network devices of its own.
+// A link over several TCP connections. Byte p of the stream travels on connection (p / stripe) mod
+// flows. Both ends know where each byte belongs, so nothing is added on the wire. Each connection
+// may use a network device of its own.
 //
-// Ownership: of the connections. Threads: one at a time. Failure: as link.hpp; a broken connection
-// is told to the watch. Where one device of several is cut off, the peer is still heard through
-// another: who receives asks the idle connection itself (keepalive).
+// Ownership: of the connections. Threads: one at a time. Failure: as link.hpp says; a broken
+// connection is reported to the failure detector. If one device of several is cut off, heartbeats
+// still arrive through another device, so the receiver probes an idle connection itself
+// (keepalive).
 #pragma once
 
 #include <poll.h>
@@ -27,13 +28,13 @@ inline constexpr std::uint64_t kLeastStripe = 8UL * 1024;
 // What sending and receiving share: which connection has which bytes still to move.
 class Striped {
  public:
-  Striped(std::vector<base::Fd> flows, std::uint32_t peer, Watch& watch);
+  Striped(std::vector<base::Fd> flows, std::uint32_t peer, FailureDetector& detector);
   template <typename Move>
   bool move(std::size_t size, short event, const Move& move_some);
   void stripe(std::uint32_t flows);
-  // A peer that cannot be reached ends an idle connection within `silence`, or two seconds where
-  // that is shorter.
-  void ask_when_idle(std::chrono::milliseconds silence) const;
+  // A peer that cannot be reached ends an idle connection within `heartbeat timeout`, or two
+  // seconds where that is shorter.
+  void ask_when_idle(std::chrono::milliseconds heartbeat_timeout) const;
   std::uint32_t peer() const { return peer_; }
   std::size_t holds() const;
 
@@ -52,13 +53,13 @@ class Striped {
   std::uint64_t stripe_ = 0;  // bytes
   std::uint64_t position_ = 0;
   std::uint32_t peer_;
-  Watch& watch_;
+  FailureDetector& detector_;
 };
 
 class TcpSender final : public SendLink {
  public:
-  TcpSender(std::vector<base::Fd> flows, std::uint32_t peer, Watch& watch)
-      : striped_(std::move(flows), peer, watch) {}
+  TcpSender(std::vector<base::Fd> flows, std::uint32_t peer, FailureDetector& detector)
+      : striped_(std::move(flows), peer, detector) {}
   bool send(const std::byte* data, std::size_t size) override;
   std::uint32_t peer() const override { return striped_.peer(); }
   void stripe(std::uint32_t flows) override { striped_.stripe(flows); }
@@ -70,7 +71,7 @@ class TcpSender final : public SendLink {
 
 class TcpReceiver final : public ReceiveLink {
  public:
-  TcpReceiver(std::vector<base::Fd> flows, std::uint32_t peer, Watch& watch);
+  TcpReceiver(std::vector<base::Fd> flows, std::uint32_t peer, FailureDetector& detector);
   bool receive(std::byte* data, std::size_t size) override;
   void stripe(std::uint32_t flows) override { striped_.stripe(flows); }
   std::uint32_t peer() const override { return striped_.peer(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the other end of a queue pair must know. Ownership: a value, as it goes over the wire.
-// Threads: a value. Nothing fails.
+// What the other end needs to connect to a queue pair. Ownership: a value, sent as it lies in
+// memory. Threads: a value. Nothing fails.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace paceline::comm {
 
-struct RailAddress {
+struct QueuePairAddress {
   std::uint32_t number = 0;    // of the queue pair
   std::uint32_t sequence = 0;  // of its first packet
   std::array<std::uint8_t, 16> gid{};
@@ -17,6 +17,6 @@ struct RailAddress {
   std::uint8_t ethernet = 0;  // reached by GID, else by LID
   std::uint32_t zero = 0;
 };
-static_assert(sizeof(RailAddress) == 32);
+static_assert(sizeof(QueuePairAddress) == 32);
 
 }  // namespace paceline::comm

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reliable connected queue pair over libibverbs, with its ring of registered slots. All of
-// rdma.hpp's promises.
+// A queue pair over libibverbs with its ring of registered slots: the NicQueue of rdma.hpp.
 //
 // Ownership: of what it has made; the port's context and domain outlive it. Threads: one at a time.
 // Failure: broken().
@@ -10,19 +9,18 @@
 
 namespace paceline::comm {
 
-class VerbsQueue final : public RailQueue {
+class VerbsQueue final : public NicQueue {
  public:
-  static std::expected<std::unique_ptr<RailQueue>, std::string> make(const Verbs& verbs,
-                                                                     const RdmaSettings& settings,
-                                                                     const RailPort& port,
-                                                                     bool sends,
-                                                                     std::size_t slot_bytes);
+  static std::expected<std::unique_ptr<NicQueue>, std::string> make(const Verbs& verbs,
+                                                                    const RdmaSettings& settings,
+                                                                    const NicPort& port, bool sends,
+                                                                    std::size_t slot_bytes);
   VerbsQueue(const VerbsQueue&) = delete;
   VerbsQueue& operator=(const VerbsQueue&) = delete;
   ~VerbsQueue() override;
 
-  RailAddress address() const override { return pair_.address(); }
-  std::string connect(const RailAddress& peer) override;
+  QueuePairAddress address() const override { return pair_.address(); }
+  std::string connect(const QueuePairAddress& peer) override;
   std::byte* slot(std::uint64_t number) override { return memory_ + number % kSlots * slot_bytes_; }
   std::size_t slot_bytes() const override { return slot_bytes_; }
   void send(std::size_t bytes) override;
@@ -38,7 +36,7 @@ class VerbsQueue final : public RailQueue {
   int file() const override { return channel_->fd; }
 
  private:
-  VerbsQueue(const Verbs& verbs, const RdmaSettings& settings, const RailPort& port, bool sends,
+  VerbsQueue(const Verbs& verbs, const RdmaSettings& settings, const NicPort& port, bool sends,
              std::size_t slot_bytes)
       : verbs_(verbs),
         port_(port),
@@ -53,7 +51,7 @@ class VerbsQueue final : public RailQueue {
   void take(const ibv_wc& done);
 
   const Verbs& verbs_;
-  const RailPort& port_;
+  const NicPort& port_;
   const bool sends_;
   const std::size_t slot_bytes_;
   std::byte* memory_ = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/transport/rdma/rail_queue.hpp"
+#include "comm/transport/rdma/nic_queue.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -18,9 +18,11 @@ constexpr std::uint64_t kReceiving = 2;
 
 }  // namespace
 
-std::expected<std::unique_ptr<RailQueue>, std::string> VerbsQueue::make(
-    const Verbs& verbs, const RdmaSettings& settings, const RailPort& port, bool sends,
-    std::size_t slot_bytes) {
+std::expected<std::unique_ptr<NicQueue>, std::string> VerbsQueue::make(const Verbs& verbs,
+                                                                       const RdmaSettings& settings,
+                                                                       const NicPort& port,
+                                                                       bool sends,
+                                                                       std::size_t slot_bytes) {
   std::unique_ptr<VerbsQueue> made(new VerbsQueue(verbs, settings, port, sends, slot_bytes));
   if (const std::string why = made->prepare(); !why.empty())
     return std::unexpected(port.name + ": " + why);
@@ -54,7 +56,7 @@ VerbsQueue::~VerbsQueue() {
   if (memory_ != nullptr) ::munmap(memory_, ring_bytes());
 }
 
-std::string VerbsQueue::connect(const RailAddress& peer) {
+std::string VerbsQueue::connect(const QueuePairAddress& peer) {
   while (awaited_ < kSlots && broken_.empty()) receive_again();
   if (std::string why = pair_.connect(peer); !why.empty()) return why;
   return broken_;
