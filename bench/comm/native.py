@@ -79,7 +79,7 @@ class Communicator:
 
     def all_to_all(self, source: int, target: int, count: int) -> None:
         if functions().all_to_all(self.handle, source, target, count, F32) != 0:
-            raise RuntimeError("an alltoall failed")
+            raise RuntimeError("an all_to_all failed")
 
     def all_reduce_coded(self, address: int, count: int, codec: int) -> None:
         """In fewer bytes between hosts; what is lost is kept for the next of as many."""
@@ -90,7 +90,7 @@ class Communicator:
             self.handle, address, count, codec, 0, rest, size.value, ticket
         )
         if begun != 0 or functions().wait(self.handle, ticket) != 0:
-            raise RuntimeError("a coded allreduce failed")
+            raise RuntimeError("a coded all_reduce failed")
 
     def tune(self) -> str:
         """Measures, and goes the quickest way from now on."""

@@ -66,7 +66,7 @@ def test_survivors_name_the_rank_and_the_gang_goes_on_in_place(build: Path, tmp_
         survivors = [line for line in told if line.startswith(f"attempt {attempt} step 3: rank ")]
         assert sorted(line.split()[5] for line in survivors) == ["0", "2"], output
         assert all("CommError: paceline.comm: rank 1 " in line for line in survivors), output
-    # The silence that a stopped rank is allowed, counted from its last beat, and what a busy
+    # The heartbeat timeout of a stopped rank, from its last heartbeat on, and what a busy
     # machine adds.
     stopped = [line for line in told if line.startswith("attempt 1 step 3")]
     assert all(7 < float(line.split()[7]) < 40 for line in stopped), output
