@@ -80,7 +80,7 @@ def tree(folder: Path, *entries: str) -> Path:
 
 
 def generate(root: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [ROOT / "scripts" / "contract", "--root", root, *options]
+    command: list[str | Path] = [ROOT / "scripts" / "contract", "--root", root, *options]
     return subprocess.run(command, capture_output=True, text=True)
 
 
@@ -99,13 +99,14 @@ def operator(grown: Path) -> Path:
     sources = [f"operator/api/{name}.cpp" for name in ("acceleration", "object_reader")]
     sources += ["operator/api/field_error.cpp", "common/base/duration.cpp"]
     include = [f"-I{grown}", f"-I{ROOT}"]  # the grown contract hides the committed one
-    command = ["g++", "-std=c++23", "-O0", *include, "-o", grown / "program", grown / "main.cpp"]
+    command: list[str | Path] = ["g++", "-std=c++23", "-O0", *include]
+    command += ["-o", grown / "program", grown / "main.cpp"]
     subprocess.run([*command, *(ROOT / source for source in sources)], check=True)
     return grown / "program"
 
 
 def told(operator: Path, job: dict[str, str], profile: dict[str, str]) -> dict[str, Any]:
-    command = [operator, json.dumps(job), json.dumps(profile)]
+    command: list[str | Path] = [operator, json.dumps(job), json.dumps(profile)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
