@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/communicator/sparse.hpp"
-
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -8,6 +6,7 @@
 #include <utility>
 
 #include "comm/communicator/communicator.hpp"
+#include "comm/communicator/sparse.hpp"
 
 namespace paceline::comm {
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/transport/rdma/rdma.hpp"
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "comm/transport/rdma/nic_queue.hpp"
+#include "comm/transport/rdma/rdma.hpp"
 
 namespace paceline::comm {
 namespace {
