@@ -83,7 +83,7 @@ def processor_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rank", type=int, default=os.environ.get("OMPI_COMM_WORLD_RANK"))
     parser.add_argument("--ranks", type=int, required=True)
@@ -98,7 +98,11 @@ def main() -> None:
         help="of wire in each round, that small sizes fill by repeating",
     )
     parser.add_argument("--contenders", required=True, help="separated by commas")
-    told = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    told = arguments()
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = ",".join(
         sorted(name for _, name in socket.if_nameindex() if "wire" in name)

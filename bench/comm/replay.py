@@ -35,7 +35,7 @@ def shrunk(shape: tuple[int, ...], times: int) -> tuple[int, int]:
     return math.ceil(shape[0] / times), math.prod(shape[1:])
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--ranks", type=int, required=True)
@@ -46,7 +46,33 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, required=True, help="that computing a step takes here"
     )
-    told = parser.parse_args()
+    return parser.parse_args()
+
+
+def measured(
+    step: Callable[[Start | None], float],
+    contenders: dict[str, Start],
+    buckets: list[torch.Tensor],
+    told: argparse.Namespace,
+) -> dict[str, list[float]]:
+    """Seconds of each contender's steps, in turn; "alone" only computes."""
+    seconds: dict[str, list[float]] = {name: [] for name in ("alone", *contenders)}
+    wanted = told.ranks * (told.ranks + 1) / 2
+    for round_number in range(-1, told.rounds):  # the first warms up
+        for name in seconds:
+            took = step(contenders.get(name))
+            got = float(buckets[0][0])
+            if name in contenders and abs(got - wanted) > (
+                0.05 * wanted if name in ("fp16", "powersgd") else 0
+            ):
+                raise RuntimeError(f"{name} adds up wrong: {got}")
+            if round_number >= 0:
+                seconds[name].append(took)
+    return seconds
+
+
+def main() -> None:
+    told = arguments()
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "wire0"
     patience = timedelta(minutes=10)
@@ -110,18 +136,7 @@ def main() -> None:
         flat.barrier()
         return time.monotonic() - began
 
-    seconds: dict[str, list[float]] = {name: [] for name in ("alone", *contenders)}
-    wanted = told.ranks * (told.ranks + 1) / 2
-    for round_number in range(-1, told.rounds):  # the first warms up
-        for name in seconds:
-            took = step(contenders.get(name))
-            got = float(buckets[0][0])
-            if name in contenders and abs(got - wanted) > (
-                0.05 * wanted if name in ("fp16", "powersgd") else 0
-            ):
-                raise RuntimeError(f"{name} adds up wrong: {got}")
-            if round_number >= 0:
-                seconds[name].append(took)
+    seconds = measured(step, contenders, buckets, told)
     sizes = [4 * bucket.numel() for bucket in buckets]
     (told.folder / f"rank-{told.rank}.json").write_text(
         json.dumps({"seconds": seconds, "buckets": sizes})

@@ -81,6 +81,28 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def _check_count(name: str, value: int) -> None:
+    if not 1 <= value <= 1 << 20:
+        raise ValueError(f"{name} is {value}: it must be at least 1")
+
+
+def _check_normalization(mean: Sequence[float] | None, std: Sequence[float] | None) -> None:
+    if (mean is None) != (std is None) or any(
+        each is not None and len(each) != 3 for each in (mean, std)
+    ):
+        raise ValueError(
+            f"mean is {mean!r} and std {std!r}: they must be three numbers each, or neither be"
+            " given"
+        )
+
+
+def _height_and_width(size: int | tuple[int, int]) -> tuple[int, int]:
+    sides = (size, size) if isinstance(size, int) else tuple(size)
+    if len(sides) != 2:
+        raise ValueError(f"size is {size!r}: it must be a number, or height and width")
+    return sides[0], sides[1]
+
+
 class ImageShards(IterableDataset[Any]):
     """Batches of the pictures in tar shards of JPEG files, in the order of `ShardSampler`. Threads
     decode them; no worker process is needed. In the workers of a DataLoader (with batch_size=None)
@@ -154,26 +176,14 @@ class ImageShards(IterableDataset[Any]):
         pin_memory: bool = False,
     ) -> None:
         self._shards = shards if isinstance(shards, TarShards) else TarShards(shards)
-        for name, value in (
-            ("batch_size", batch_size),
-            ("prefetch", prefetch),
-            ("threads", 1 if threads is None else threads),
-        ):
-            if not 1 <= value <= 1 << 20:
-                raise ValueError(f"{name} is {value}: it must be at least 1")
-        if (mean is None) != (std is None) or any(
-            each is not None and len(each) != 3 for each in (mean, std)
-        ):
-            raise ValueError(
-                f"mean is {mean!r} and std {std!r}: they must be three numbers each, or neither be"
-                " given"
-            )
+        _check_count("batch_size", batch_size)
+        _check_count("prefetch", prefetch)
+        if threads is not None:
+            _check_count("threads", threads)
+        _check_normalization(mean, std)
         if isinstance(images, str) or not images:
             raise ValueError(f"images is {images!r}: it must be a list of extensions")
-        sides = (size, size) if isinstance(size, int) else tuple(size)
-        if len(sides) != 2:
-            raise ValueError(f"size is {size!r}: it must be a number, or height and width")
-        height, width = sides
+        height, width = _height_and_width(size)
         self._sampler = ShardSampler(
             self._shards,
             shuffle=shuffle,
