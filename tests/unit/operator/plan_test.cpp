@@ -232,7 +232,7 @@ TEST(Scheduler, RequiredGpuDirectTakesOnlyNodesThatAreReady) {
             "spec.network.gpuDirect is Required: worker: 0 of 1 pods fit on 4 nodes; 1 not "
             "GpuDirectReady (NotProved), 1 "
             "not GpuDirectReady (acs), 2 without a living agent's word on GPUDirect; `kubectl get "
-            "nodefabrics -o wide` tells "
+            "nodefabrics -o wide` shows "
             "why");
   // It holds back no resources from others.
   fleet.queue("easy", 4, 8);
