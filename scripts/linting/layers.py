@@ -15,8 +15,24 @@ from pathlib import Path, PurePosixPath
 # room: rooms that it may include. A room is listed below all rooms that it includes. A name ending
 # in "/" stands for the folder with all rooms below it.
 ROOMS: dict[str, str] = {
-    # The runtime builds alone and includes nothing from outside itself.
-    "accel": "",
+    # The runtime builds alone and includes nothing from outside itself. Its headers are for others,
+    # its sources for its own tests and for fuzzing.
+    "accel/include": "",
+    "accel/src": "",
+    "accel/src/base": "",
+    "accel/src/cuda": "",
+    "accel/src/trace": "accel/include accel/src",
+    "accel/src/optim": "accel/include accel/src accel/src/cuda",
+    "accel/src/comm": "accel/include accel/src accel/src/base accel/src/cuda accel/src/optim",
+    # The loader, from files up to pictures.
+    "accel/src/loader/source": "",
+    "accel/src/loader/order": "accel/include",
+    "accel/src/loader/exchange": "accel/include accel/src/base accel/src/loader/source",
+    "accel/src/loader/records": "accel/include accel/src/loader/order accel/src/loader/source",
+    "accel/src/loader/shards": "accel/include accel/src/loader/order accel/src/loader/source",
+    "accel/src/loader/pictures": "accel/include accel/src accel/src/optim accel/src/loader/order"
+    " accel/src/loader/shards accel/src/loader/source",
+    "accel/tests": "accel/",
     # What programs share, from the ground up.
     "common/base": "",
     "common/contract": "common/base",
@@ -25,11 +41,11 @@ ROOMS: dict[str, str] = {
     "common/subprocess": "common/base",
     "common/command": "common/base",
     "common/service": "common/base",
-    "common/telemetry/ring": "common/base accel",
-    "common/telemetry/stats": "common/base common/telemetry/ring accel",
+    "common/telemetry/ring": "common/base accel/include",
+    "common/telemetry/stats": "common/base common/telemetry/ring accel/include",
     "common/telemetry/metrics": "common/base common/telemetry/ring common/telemetry/stats",
-    "common/telemetry/slot": "common/base common/telemetry/ring accel",
-    "common/telemetry": "common/base common/telemetry/ accel",
+    "common/telemetry/slot": "common/base common/telemetry/ring accel/include",
+    "common/telemetry": "common/base common/telemetry/ accel/include",
     "common/http": "common/base",
     "common/http/beast": "common/base common/http",
     "common/http/cpprest": "common/base common/http",
@@ -59,10 +75,10 @@ ROOMS: dict[str, str] = {
     # The faces of other programs that the CLI may see: the spec, its environment, one machine.
     "cli": "common/ operator/api operator/render agent/inspect",
     # Fixtures that tests and benchmarks share.
-    "testing": "common/ agent accel",
+    "testing": "common/ agent accel/include",
     # Benchmarks include any part but no test.
-    "bench": "accel common/ operator/ operator agent launcher testing",
-    "tests": "accel common/ operator/ operator agent/ agent launcher cli testing bench",
+    "bench": "accel/ common/ operator/ operator agent launcher testing",
+    "tests": "accel/ common/ operator/ operator agent/ agent launcher cli testing bench",
     "cmake": "",
 }
 

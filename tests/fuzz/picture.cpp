@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A JPEG file of a training job's data set (`paceline.loader.ImageShards`), framed and resized in
 // every way.
-#include "accel/src/loader/picture.hpp"
+#include "accel/src/loader/pictures/picture.hpp"
 
 #include <string>
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file of NumPy's in a training job's data set (`paceline.loader.RecordShards`), read from
 // memory.
-#include "accel/src/loader/records.hpp"
+#include "accel/src/loader/records/records.hpp"
 
 #include <memory>
 #include <string>

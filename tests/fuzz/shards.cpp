@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tar shard of a training job's data set (`paceline.loader.TarShards`), read from memory.
-#include "accel/src/loader/shards.hpp"
+#include "accel/src/loader/shards/shards.hpp"
 
 #include <cstring>
 #include <memory>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batches of equal cost: what is in them for every number of ranks, how equal they are beside
 // batches of random samples, and that they stay what they are from release to release.
-#include "batches.hpp"
+#include "loader/order/batches.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "check.hpp"
+#include "loader/order/random.hpp"
 #include "paceline/batches.h"
-#include "random.hpp"
 
 using paceline::loader::Batches;
 using paceline::loader::Batching;

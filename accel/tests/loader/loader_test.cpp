@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "check.hpp"
-#include "exchange.hpp"
+#include "loader/exchange/exchange.hpp"
 
 namespace {
 

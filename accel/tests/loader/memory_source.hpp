@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "source.hpp"
+#include "loader/source/source.hpp"
 
 namespace paceline::loader {
 

@@ -15,12 +15,12 @@
 #include <vector>
 
 #include "check.hpp"
-#include "exif.hpp"
-#include "kernels.hpp"
+#include "loader/pictures/exif.hpp"
+#include "loader/pictures/pictures.hpp"
+#include "loader/pictures/resample.hpp"
+#include "loader/pictures/view.hpp"
 #include "memory_source.hpp"
-#include "pictures.hpp"
-#include "resample.hpp"
-#include "view.hpp"
+#include "optim/kernels.hpp"
 
 namespace {
 

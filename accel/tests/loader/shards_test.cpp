@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "check.hpp"
-#include "order.hpp"
-#include "shards.hpp"
-#include "tar.hpp"
+#include "loader/order/order.hpp"
+#include "loader/shards/shards.hpp"
+#include "loader/shards/tar.hpp"
 
 namespace {
 

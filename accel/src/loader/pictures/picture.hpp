@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// One JPEG file into one picture of a batch: decoded, framed, resized, mirrored, and written as
+// channels of bytes or of normalised floats (channel by channel, as PyTorch's convolutions want
+// them).
+//
+// The floats are PyTorch's for `(value / 255 - mean) / std`, each operation rounded to 32 bits.
+//
+// Ownership: a Painter keeps its buffers. Threads: a Painter belongs to one; a Style is immutable.
+// Failure: text without the file's name.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <expected>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "loader/pictures/jpeg.hpp"
+#include "loader/pictures/resample.hpp"
+#include "loader/pictures/view.hpp"
+
+namespace paceline::loader {
+
+struct Style {
+  Framing framing;
+  Filter filter = Filter::kBilinear;
+  bool floats = false;
+  bool scaled = false;  // the decoder may divide the sides, as Image.draft lets it
+  bool turned = false;  // by the file's EXIF data, as ImageOps.exif_transpose does it
+  std::array<float, 3> mean{};
+  std::array<float, 3> deviation{1, 1, 1};
+
+  std::size_t bytes() const {
+    return static_cast<std::size_t>(framing.width) * static_cast<std::size_t>(framing.height) * 3 *
+           (floats ? sizeof(float) : 1);
+  }
+};
+
+struct Place {
+  std::uint64_t epoch = 0;
+  std::uint64_t sample = 0;
+};
+
+class Painter {
+ public:
+  Painter(const JpegLibrary& library, const Style& style, const Resampler& resampler);
+
+  // `target` has room for style.bytes().
+  std::expected<void, std::string> paint(std::span<const std::uint8_t> file, const Place& place,
+                                         void* target);
+  // What paint would deliver of it.
+  std::expected<View, std::string> view(std::span<const std::uint8_t> file, const Place& place);
+  // Nanoseconds of processor time in the decoder so far.
+  std::uint64_t decoding() const { return decoding_; }
+
+ private:
+  bool from_file(const View& view);
+  bool from_memory(const View& view, int orientation);
+  void make_axes(const View& view);
+  void deliver(const View& view, void* target);
+  void write_row(const View& view, const std::uint8_t* row, std::int32_t y, void* target) const;
+
+  Style style_;
+  const Resampler& resampler_;
+  JpegReader reader_;
+  std::array<std::array<float, 256>, 3> floats_{};
+  Axis across_;
+  Axis down_;
+  bool is_across_ = false;  // whether that side is resized at all
+  bool is_down_ = false;
+  std::vector<std::uint8_t> strip_;
+  std::vector<std::uint8_t> whole_;
+  // resized across; the first one is row down_.lowest() of the region
+  std::vector<std::uint8_t> rows_;
+  std::size_t stride_ = 0;  // of rows_
+  std::int32_t first_ = 0;
+  std::vector<std::uint8_t> row_;
+  std::uint64_t decoding_ = 0;
+};
+
+}  // namespace paceline::loader

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The room source reads files for the rooms records, shards and pictures. No program imports it by
+// itself.
+//
+// Where a loader's files come from: a numbered list of objects, each with a size, read at any
+// place. Readers know no more, so that an object store or a node's cache can stand behind them.
+// FileSource is files by their paths.
+//
+// Ownership: a FileSource keeps the files it has opened, the first kKept of them, until it ends.
+// Threads and forks: any thread of any forked process may read; nothing locks. Failure: text that
+// names the object and the reason.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <expected>
+#include <string>
+#include <vector>
+
+namespace paceline::loader {
+
+class Source {
+ public:
+  Source() = default;
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+  virtual ~Source() = default;
+
+  virtual std::size_t count() const = 0;
+  virtual const std::string& name(std::size_t object) const = 0;
+  virtual std::expected<std::uint64_t, std::string> size(std::size_t object) const = 0;
+  // How much was read: less than asked at the object's end only.
+  virtual std::expected<std::size_t, std::string> pread(std::size_t object, std::uint64_t offset,
+                                                        void* target, std::size_t size) const = 0;
+};
+
+class FileSource final : public Source {
+ public:
+  explicit FileSource(std::vector<std::string> paths);
+  ~FileSource() override;
+
+  std::size_t count() const override { return paths_.size(); }
+  const std::string& name(std::size_t object) const override { return paths_[object]; }
+  std::expected<std::uint64_t, std::string> size(std::size_t object) const override;
+  std::expected<std::size_t, std::string> pread(std::size_t object, std::uint64_t offset,
+                                                void* target, std::size_t size) const override;
+
+ private:
+  static constexpr std::size_t kKept = 256;  // a process may have 1,024 descriptors, or fewer
+  std::expected<int, std::string> descriptor(std::size_t object) const;
+  void done(std::size_t object, int fd) const;
+
+  std::vector<std::string> paths_;
+  mutable std::array<std::atomic<int>, kKept> kept_;  // -1: not open
+};
+
+}  // namespace paceline::loader
