@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies of memory in the background, in libpaceline.so: one thread makes them in the order in
- * which they were begun, and nobody has to hold an interpreter's lock for it.
- * accel/python/paceline/loader copies batches into page-locked memory with it.
+ * Copies memory in the background. One thread makes the copies in the order in which they were
+ * begun, without holding an interpreter's lock. accel/python/paceline/loader copies batches into
+ * page-locked memory with it.
  *
- * Ownership: a copier is its maker's. Both memories of a copy are the caller's, and stay until the
- * copy has been waited for or the copier has been destroyed. Threads: any may call. Forks: a child
- * has none of the thread: its calls are refused, and destroying does nothing. Blocking: wait alone,
- * at most as long as told; destroying finishes what was begun. Failure: PACELINE_OK,
+ * Ownership: the maker owns a copier. The caller owns both memories of a copy. They must stay until
+ * the copy has been waited for or the copier is destroyed. Threads: any thread may call. Forks: a
+ * child has no copying thread. Its calls are refused, and destroying does nothing. Blocking: wait
+ * blocks at most for the given time; destroying finishes all copies. Failure: PACELINE_OK,
  * PACELINE_COPIER_NOT_YET or a negative PACELINE_E* (paceline.h).
  */
 #ifndef PACELINE_COPIER_H_
@@ -26,10 +26,10 @@ struct paceline_copier;
 PACELINE_EXPORT int paceline_copier_create(struct paceline_copier** copier);
 PACELINE_EXPORT void paceline_copier_destroy(struct paceline_copier* copier);
 
-/* `copy` is its number, 1 for the first. */
+/* Begins a copy. `copy` receives its number, 1 for the first. */
 PACELINE_EXPORT int paceline_copier_begin(struct paceline_copier* copier, void* target,
                                           const void* source, uint64_t size, uint64_t* copy);
-/* This copy and all that were begun before it. 0 is none. */
+/* Waits for this copy and for all that were begun before it. 0 stands for no copy. */
 PACELINE_EXPORT int paceline_copier_wait(struct paceline_copier* copier, uint64_t copy,
                                          int32_t timeout_ms);
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tar shards in webdataset's convention, read natively: an index of every sample, its bytes, and
- * the order in which each rank sees them. It knows bytes, not frameworks;
+ * Reads tar shards in webdataset's convention: an index of every sample, its bytes, and the order
+ * in which each rank sees the samples. It handles bytes and knows no framework;
  * accel/python/paceline/loader is the layer for PyTorch.
  *
- * Ownership: open makes it, close ends it. Text that is handed out lives as long.
- * Processes and threads: once open it does not change; any thread of any forked process may call,
- * several at once. The threads of open end with it. Failure: PACELINE_OK or a negative PACELINE_E*
- * (paceline.h); `why`, where it is an argument, then names the shard and the reason, cut to
- * why_size bytes with their zero.
+ * Ownership: open creates the object and close destroys it. Texts that it returns live as long as
+ * the object. Processes and threads: an open object does not change. Any thread of any forked
+ * process may call, several at once. The threads that open starts end before it returns.
+ *
+ * Failure: PACELINE_OK or a negative PACELINE_E* (paceline.h). If a function has the argument
+ * `why`, it receives the shard and the reason, cut to why_size bytes with the final zero.
  */
 #ifndef PACELINE_SHARDS_H_
 #define PACELINE_SHARDS_H_
@@ -28,22 +29,22 @@ PACELINE_EXPORT int paceline_shards_open(const char* const* paths, uint32_t coun
 PACELINE_EXPORT void paceline_shards_close(struct paceline_shards* shards);
 
 PACELINE_EXPORT uint64_t paceline_shards_samples(const struct paceline_shards* shards);
-/* Of keys, extensions and sizes in order, not of the paths. */
+/* Returns a digest of the keys, extensions and sizes in order. Paths do not count. */
 PACELINE_EXPORT uint64_t paceline_shards_identity(const struct paceline_shards* shards);
 
-/* How many members a sample has, and its key. */
+/* Returns the key of a sample and the number of its members. */
 PACELINE_EXPORT int paceline_shards_sample(const struct paceline_shards* shards, uint64_t sample,
                                            const char** key, uint32_t* members);
 PACELINE_EXPORT int paceline_shards_member(const struct paceline_shards* shards, uint64_t sample,
                                            uint32_t member, const char** extension, uint64_t* size);
-/* All bytes of a member: `size` is what paceline_shards_member told. */
+/* Reads all bytes of a member. `size` must be the one that paceline_shards_member returned. */
 PACELINE_EXPORT int paceline_shards_read(const struct paceline_shards* shards, uint64_t sample,
                                          uint32_t member, void* buffer, uint64_t size, char* why,
                                          uint64_t why_size);
 
 #define PACELINE_ORDER_SHUFFLE 1u
 #define PACELINE_ORDER_DROP_LAST \
-  2u /* else the sequence begins again where ranks cannot divide it */
+  2u /* leaves out the uneven end of the sequence; else its first samples come again */
 
 struct paceline_order {
   uint32_t size;  /* sizeof(struct paceline_order) */
@@ -52,14 +53,15 @@ struct paceline_order {
   uint64_t epoch;
   uint32_t rank;
   uint32_t ranks;
-  uint32_t window; /* how many shards are shuffled into each other */
+  uint32_t window; /* number of shards that are shuffled together */
   uint32_t reserved;
 };
 
-/* Samples of a rank in the epoch. */
+/* Returns the number of samples of a rank in the epoch. */
 PACELINE_EXPORT int paceline_shards_length(const struct paceline_shards* shards,
                                            const struct paceline_order* order, uint64_t* length);
-/* The `count` samples from the rank's place `first` on; all of them must be within its length. */
+/* Fills `samples` with `count` samples from the rank's place `first` on. All places must be
+ * within the rank's length. */
 PACELINE_EXPORT int paceline_shards_order(const struct paceline_shards* shards,
                                           const struct paceline_order* order, uint64_t first,
                                           uint64_t count, uint64_t* samples);

@@ -1,26 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Step record v1: what one training process (a rank) tells about its steps, and the ring it tells
- * it through.
+ * Step record v1: what one training process (a rank) reports about its steps, and the ring that
+ * carries the reports.
  *
  * A ring is a memfd sealed F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL: one header of 4 KiB, then
- * `capacity` records of 512 bytes. One writer (the rank), overwrite-oldest, any number of readers
- * that map it read-only. Everything is little-endian and without pointers; every offset below is
- * asserted. Needs C11 or C++11, includes nothing of Paceline.
+ * `capacity` records of 512 bytes. It has one writer (the rank), which overwrites the oldest
+ * record, and any number of readers, which map it read-only. Everything is little-endian and
+ * without pointers; every offset below is asserted. Needs C11 or C++11, and includes nothing of
+ * Paceline.
  *
- * Reading record number i (from 0; the newest is write_index - 1) of slot i % capacity:
- *   1. load slot.seq (acquire); it must be i + 1, else the record is being written or was
- * overwritten: count a gap;
- *   2. copy the 512 bytes; 3. acquire fence; 4. load slot.seq again; another value means the copy
- * is torn: count a gap;
- *   5. only now look at the copy, and validate it: a hostile writer can store anything at any time.
- * The writer stores seq = 0, a release fence, the fields, then seq = i + 1 (release), then
- * write_index = i + 1 (release). So a writer killed at any store leaves at most one unreadable
- * slot, never a wrong record.
+ * To read record number i (from 0; the newest is write_index - 1) from slot i % capacity:
  *
- * Absent is never 0: a field counts only where its bit in `valid` is set. A reader of another
- * abi_major ignores the ring and counts it; a higher abi_minor is read up to the bytes it knows
- * (record.bytes, header_bytes).
+ *   1. Load slot.seq (acquire). If it is not i + 1, the record is being written or was
+ *      overwritten: count a gap.
+ *   2. Copy the 512 bytes.
+ *   3. Issue an acquire fence.
+ *   4. Load slot.seq again. If it has changed, the copy is torn: count a gap.
+ *   5. Only now look at the copy, and validate it. A hostile writer can store anything at any time.
+ *
+ * The writer stores seq = 0, issues a release fence, and stores the fields. Then it stores seq = i
+ * + 1 (release) and write_index = i + 1 (release). So a writer killed at any store leaves at most
+ * one unreadable slot, and never a wrong record.
+ *
+ * Absent is never 0: a field counts only if its bit in `valid` is set. A reader of another
+ * abi_major ignores the ring and counts it. From a ring of a higher abi_minor, a reader reads the
+ * bytes that it knows (record.bytes, header_bytes).
  */
 #ifndef PACELINE_STEP_RECORD_H_
 #define PACELINE_STEP_RECORD_H_
@@ -43,10 +47,10 @@ extern "C" {
 #define PACELINE_OFFER_VERSION 1
 #define PACELINE_HEADER_BYTES 4096u
 #define PACELINE_RECORD_BYTES 512u
-#define PACELINE_RING_CAPACITY 1024u      /* what this library's writer opens */
+#define PACELINE_RING_CAPACITY 1024u      /* capacity of the rings that this library opens */
 #define PACELINE_RING_CAPACITY_MAX 65536u /* a reader refuses more */
 
-/* Exactly these 16; another phase needs record version 2. */
+/* Exactly these 16; another phase would need record version 2. */
 enum paceline_phase {
   PACELINE_PHASE_DATA_WAIT = 0,
   PACELINE_PHASE_H2D = 1,
@@ -81,8 +85,8 @@ enum paceline_boundary {
   PACELINE_BOUNDARY_GRAPH = 5
 };
 
-/* Where a phase's time comes from; 0 = this rank cannot tell that phase. source[p]: low nibble
- * host, high device. */
+/* Where the time of a phase comes from; 0 means that this rank cannot measure the phase.
+ * source[p]: low nibble host, high nibble device. */
 enum paceline_source {
   PACELINE_SOURCE_ABSENT = 0,
   PACELINE_SOURCE_HOST = 1,
@@ -92,8 +96,8 @@ enum paceline_source {
   PACELINE_SOURCE_DERIVED = 5
 };
 
-/* A gradient scaler left an optimizer out of this step; optimizer_mask and optimizers_stepped leave
- * it out too. */
+/* A gradient scaler skipped an optimizer in this step. optimizer_mask and optimizers_stepped do
+ * not count it. */
 #define PACELINE_FLAG_SCALER_SKIP (UINT64_C(1) << 0)
 #define PACELINE_FLAG_GRAPH_REPLAY (UINT64_C(1) << 1)
 #define PACELINE_FLAG_WARM_UP (UINT64_C(1) << 2)
@@ -101,12 +105,12 @@ enum paceline_source {
 #define PACELINE_FLAG_TRUNCATED_POOL (UINT64_C(1) << 4)
 #define PACELINE_FLAG_CLOCK_JUMP (UINT64_C(1) << 5)
 #define PACELINE_FLAG_NO_SYNC (UINT64_C(1) << 6)
-/* The rank's last record: what came after the last step (evaluation, checkpoint). It is not a step
- * of its own. */
+/* The last record of the rank: the time after the last step (evaluation, checkpoint). It is no
+ * step of its own. */
 #define PACELINE_FLAG_FINAL (UINT64_C(1) << 7)
 
-/* Bits of `valid`: one per field or array. An amendment overrides exactly the fields whose bit it
- * sets. */
+/* Bits of `valid`: one for each field or array. An amendment overrides exactly the fields whose
+ * bits it sets. */
 #define PACELINE_VALID_USER_STEP (UINT64_C(1) << 0)
 #define PACELINE_VALID_HOST_NS (UINT64_C(1) << 1)
 #define PACELINE_VALID_DEVICE_NS (UINT64_C(1) << 2)
@@ -140,22 +144,21 @@ enum paceline_source {
 
 struct paceline_step_record {
   /* 0: identity of the record */
-  uint64_t seq;     /* record number + 1; 0 while the slot is written */
+  uint64_t seq;     /* record number + 1; 0 while the writer writes the slot */
   uint16_t version; /* PACELINE_RECORD_VERSION */
   uint16_t bytes;   /* bytes the writer filled */
   uint8_t kind;     /* enum paceline_record_kind */
   uint8_t boundary; /* enum paceline_boundary */
   uint16_t
       optimizer_mask; /* which optimizers stepped; bit 15 stands for the 16th and all later ones */
-  uint64_t step;      /* from 1, in this ring's process */
-  int64_t user_step;  /* the program's own number, -1 where it told none */
+  uint64_t step;      /* from 1, within the process of this ring */
+  int64_t user_step;  /* the program's own number, -1 if it reported none */
   uint64_t start_ns;  /* CLOCK_MONOTONIC */
   uint64_t wall_ns;
   uint32_t attempt;
   uint32_t ring_epoch;
   uint64_t flags;
-  /* 64 and 192: exclusive partitions of wall_ns and of the device window; never added to each other
-   */
+  /* 64 and 192: exclusive partitions of wall_ns and of the device window; never add the two */
   uint64_t host_ns[PACELINE_PHASE_COUNT];
   uint64_t device_ns[PACELINE_PHASE_COUNT];
   /* 320: communication */
@@ -184,16 +187,16 @@ struct paceline_step_record {
   float loss_scale;
   uint32_t loader_wait_max_us;
   uint32_t rss_mib;
-  /* 448: what of the above counts */
+  /* 448: which of the fields above count */
   uint64_t valid;
   uint8_t source[PACELINE_PHASE_COUNT];
-  uint32_t overhead_ns; /* what tracing itself cost this step */
-  uint32_t lost_events; /* records this rank could not publish since the last one that was */
+  uint32_t overhead_ns; /* cost of tracing in this step */
+  uint32_t lost_events; /* records that this rank could not publish since its last one */
   uint64_t amends_seq;
   uint8_t reserved[24]; /* 0 */
 };
 
-/* Claims of the process about itself; labels of metrics come from the trusted identity of the
+/* Claims of the process about itself. Labels of metrics come from the trusted identity of the
  * hand-over instead. */
 enum paceline_device_kind {
   PACELINE_DEVICE_UNKNOWN = 0,
@@ -214,43 +217,43 @@ enum paceline_framework {
 #define PACELINE_CAPABILITY_CUPTI (UINT64_C(1) << 3)
 
 struct paceline_coordinate {
-  int32_t index; /* -1 where unknown */
-  int32_t size;  /* 0 where unknown */
+  int32_t index; /* -1 if unknown */
+  int32_t size;  /* 0 if unknown */
 };
 
 /*
- * What the rank is doing now, so that a hang is visible without a record. A seqlock: `version` is
- * odd while it is written; a reader copies, then accepts if version was even and is unchanged. A
- * reader gives up after a few tries.
+ * What the rank is doing now, so that a hang is visible without a record. It is a seqlock:
+ * `version` is odd during a write. A reader copies, and accepts the copy if version was even and is
+ * unchanged. A reader gives up after a few tries.
  */
 struct paceline_live_state {
   uint32_t version;
-  uint32_t phase; /* enum paceline_phase; PACELINE_PHASE_UNATTRIBUTED between marks whose meaning is
-                     not known yet */
+  uint32_t phase; /* enum paceline_phase; PACELINE_PHASE_UNATTRIBUTED between marks while their
+                     meaning is unknown */
   uint64_t since_ns;
-  uint64_t step; /* the step under way, from 1 */
+  uint64_t step; /* the current step, from 1 */
   uint64_t collective_seq;
   uint64_t group_id;
   uint8_t reserved[24];
 };
 
 struct paceline_ring_header {
-  /* Written once, before the ring is handed to anyone; magic last. */
+  /* Written once, before the ring is handed over; magic is written last. */
   uint32_t magic;
   uint16_t abi_major;
   uint16_t abi_minor;
   uint32_t header_bytes;
   uint32_t record_bytes;
   uint32_t capacity;   /* records */
-  uint32_t ring_epoch; /* how many rings this rank has opened in this attempt, from 1 */
+  uint32_t ring_epoch; /* number of rings that this rank has opened in this attempt, from 1 */
   uint32_t attempt;
   uint32_t pid;                 /* in the rank's own pid namespace */
   uint64_t process_start_ticks; /* field 22 of /proc/self/stat */
-  uint64_t monotonic_ns;        /* a pair taken together, */
-  uint64_t realtime_ns;         /* to place start_ns in wall time */
+  uint64_t monotonic_ns;        /* this and realtime_ns are read together, */
+  uint64_t realtime_ns;         /* so that start_ns can be converted to wall time */
   uint64_t reserved0;
-  char boot_id[40];   /* NUL-terminated, empty where unknown; so are the strings below */
-  int32_t world_rank; /* -1 where unknown, as are all ranks */
+  char boot_id[40];   /* NUL-terminated, empty if unknown; so are the strings below */
+  int32_t world_rank; /* -1 if unknown, as are all ranks */
   int32_t local_rank;
   int32_t node_rank;
   int32_t world_size;
@@ -267,11 +270,11 @@ struct paceline_ring_header {
   char pci_address[16];
   uint64_t capabilities;
   uint8_t reserved1[1024 - 232];
-  /* Each on cache lines of its own. */
+  /* Each of these has cache lines of its own. */
   uint64_t write_index; /* records ever published */
   uint8_t reserved2[56];
-  uint64_t heartbeat_ns; /* CLOCK_MONOTONIC, by the publishing thread, about once a second; 0 after
-                            an orderly end */
+  uint64_t heartbeat_ns; /* CLOCK_MONOTONIC, stored by the publishing thread about once a second; 0
+                            after an orderly end */
   uint8_t reserved3[56];
   struct paceline_live_state live;
   uint8_t reserved4[4096 - 1216];
@@ -279,10 +282,11 @@ struct paceline_ring_header {
 
 /*
  * Hand-over: the rank connects to the SOCK_SEQPACKET socket named by PACELINE_TELEMETRY_SOCKET and
- * sends this one message with the memfd in SCM_RIGHTS; after a broken connection, again (same
- * world_rank, pid and ring_epoch: the same ring). The connection stays open: its end tells the
- * receiver that the rank is gone. The receiver never answers. `size` is the bytes the sender
- * filled; a receiver reads what it knows and ignores the rest.
+ * sends this one message with the memfd in SCM_RIGHTS. After a broken connection it sends the
+ * message again; the same world_rank, pid and ring_epoch mean the same ring. The connection stays
+ * open, and its end tells the receiver that the rank is gone. The receiver never answers. `size` is
+ * the number of bytes that the sender filled; a receiver reads those that it knows and ignores the
+ * rest.
  */
 struct paceline_ring_offer {
   uint32_t magic;

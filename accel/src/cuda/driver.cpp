@@ -14,14 +14,14 @@ namespace {
 
 constexpr int kCapabilityMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
 constexpr int kCapabilityMinor = 76;
-constexpr int kOldestMajor = 12;  // of CUDA, that there are modules for
+constexpr int kOldestMajor = 12;  // oldest major version of CUDA that has modules
 constexpr int kNewestMajor = 13;
 
 struct Close {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
-// Empty where there is no such file, or none that can be read.
+// Returns an empty vector if the file is missing or cannot be read.
 std::vector<char> read_file(const std::string& path) {
   const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rbe"));
   std::vector<char> content;
@@ -33,8 +33,8 @@ std::vector<char> read_file(const std::string& path) {
   return content;
 }
 
-// The architecture whose code a device of this capability runs; empty where there is none. Code
-// runs on devices of its own major capability, of its minor one and above.
+// Returns the architecture whose code runs on a device of this major capability, or an empty
+// string. Code runs on devices of the same major capability and of its own minor one or above.
 std::string architecture_of(int major) {
   switch (major) {
     case 8: return "sm_80";
@@ -99,7 +99,7 @@ struct FoundModule {
   std::vector<char> image;
 };
 
-// The module of this name for a device.
+// Finds the module of this name for a device.
 std::expected<FoundModule, std::string> find_module(const Driver& cuda, int ordinal,
                                                     std::string_view folder,
                                                     std::string_view name) {
@@ -145,7 +145,8 @@ std::string Kernels::why_not_everywhere(std::string_view folder, std::string_vie
   if (!driver) return driver.error();
   int device = 0;
   int ordinal = 0;
-  // Beyond the last one the driver answers with an error; of none at all find_module() says it.
+  // For a number beyond the last device the driver returns an error. If there is no device at all,
+  // find_module() reports it.
   do {
     if (const auto found = find_module(**driver, ordinal, folder, name); !found)
       return "device " + std::to_string(ordinal) + ": " + found.error();
@@ -185,8 +186,8 @@ std::expected<Kernels, std::string> Kernels::open(int ordinal, std::string_view 
 
 int Kernels::launch(std::size_t function, unsigned blocks, unsigned threads, Stream stream,
                     void* parameter) const {
-  // The thread that steps need not be the one that the framework made current: pushed for this call
-  // alone.
+  // The stepping thread may have another current context, or none. So the context is pushed for
+  // this call only.
   if (const int status = driver_->context_push(context_); status != kSuccess) return status;
   void* parameters[] = {parameter};
   const int status = driver_->launch(functions_[function], blocks, 1, 1, threads, 1, 1, 0, stream,

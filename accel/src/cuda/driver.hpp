@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's driver through dlopen: the few functions of libcuda.so.1 that loading a kernel module
-// and launching it take. Nothing of CUDA is
-// linked or included, so one library runs with any driver, and without one. Ownership: the driver
-// stays loaded, and the primary context of a device that was opened retained, to the end of the
-// process: the framework's context is the same one, and a module must not go while a captured graph
-// may replay it. Threads: any; opening is serialised. Failure: text that says what the driver
-// answered, or a negative PACELINE_E*. Nothing is retried.
+// NVIDIA's driver through dlopen: the few functions of libcuda.so.1 that load a kernel module and
+// launch it. Nothing of CUDA is linked or included, so one library runs with any driver, and
+// without one.
+//
+// Ownership: the driver stays loaded, and the primary context of each opened device stays retained,
+// until the process ends. The framework uses the same context, and a captured graph may replay a
+// module at any time. Threads: any; opening is serialised. Failure: text with the driver's answer,
+// or a negative PACELINE_E*. Nothing is retried.
 #pragma once
 
 #include <array>
@@ -23,12 +24,12 @@ using Function = void*;
 using Stream = void*;
 
 inline constexpr int kSuccess = 0;
-inline constexpr int kMostDevices = 64;    // of a process
+inline constexpr int kMostDevices = 64;    // most devices of a process
 inline constexpr int kRelaxedCapture = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
 
 class Driver {
  public:
-  // The process's driver; opened once, and a failure is remembered.
+  // The driver of the process. It is opened once, and a failure is cached.
   static std::expected<const Driver*, std::string> get();
 
   [[nodiscard]] int version() const { return version_; }
@@ -45,7 +46,7 @@ class Driver {
                 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                 Stream stream, void** parameters, void** extra) = nullptr;
 
-  int (*capture_mode)(int* mode) = nullptr;  // of this thread, exchanged
+  int (*capture_mode)(int* mode) = nullptr;  // exchanges the capture mode of this thread
 
  private:
   std::string load();
@@ -56,9 +57,10 @@ class Driver {
   int version_ = 0;
 };
 
-// A context as this thread's current one, for as long as the object lives: what came before it is
-// current again afterwards. Where it cannot be, the calls in between say so. They are no part of a
-// graph that another thread captures, which forbids most of them to a thread that has not said so.
+// Makes a context the current one of this thread while the object lives. The previous context is
+// current again afterwards. If the driver refuses, the calls in between fail. The calls stay out of
+// graphs that other threads capture: such a capture forbids most calls to threads that did not
+// choose the relaxed mode.
 class Current {
  public:
   Current(const Driver& driver, Context context)
@@ -79,21 +81,21 @@ class Current {
   int mode_ = kRelaxedCapture;
 };
 
-// The context of a device, and the kernels of the one module that fits it.
+// The context of a device, and the kernels of the module that fits it.
 class Kernels {
  public:
-  // Loads <folder>/<name>-cuda<major>-sm_<architecture>.cubin: of the driver's major version, else
-  // of an older one; for the device's architecture. `functions` are found in it by name.
+  // Loads <folder>/<name>-cuda<major>-sm_<architecture>.cubin for the architecture of the device.
+  // The major version is the driver's, else an older one. `functions` are the names of its kernels.
   static std::expected<Kernels, std::string> open(int ordinal, std::string_view folder,
                                                   std::string_view name,
                                                   const std::vector<std::string>& functions);
 
-  // Empty where such a module lies there for each device that the driver has; else why one has
-  // none. No device is touched.
+  // Returns an empty string if the folder has such a module for each device of the driver. Else it
+  // returns why one has none. It touches no device.
   static std::string why_not_everywhere(std::string_view folder, std::string_view name);
 
-  // Launches by the index into the names that were opened with, in the device's primary context.
-  // Answers the driver's status.
+  // Launches a kernel in the primary context of the device. `function` is an index into the names
+  // that were passed to open(). Returns the status of the driver.
   [[nodiscard]] int launch(std::size_t function, unsigned blocks, unsigned threads, Stream stream,
                            void* parameter) const;
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of one source for every device of the process: each device's module is opened once,
-// when it is first asked for, and what came of it is remembered.
+// The kernels of one source for every device of the process. The module of a device is opened when
+// it is first needed, and the result is cached.
 //
-// Ownership: a static object of the source that launches them; kernels stay loaded to the end of
-// the process. Threads: any; opening is serialised for each device. Failure: text that says why
-// there is nothing for a device.
+// Ownership: a static object of the source that launches the kernels, which stay loaded until the
+// process ends. Threads: any; opening is serialised for each device. Failure: text that says why a
+// device has no kernels.
 #pragma once
 
 #include <array>
@@ -21,14 +21,15 @@ class KernelSet {
  public:
   static bool is_device(int device) { return device >= 0 && device < kMostDevices; }
 
-  // `name`: of the source, as in its modules' names. `functions`: in the order that launch() counts
-  // them.
+  // `name` is that of the source, as in the names of its modules. `functions` are in the order of
+  // the indices of launch().
   KernelSet(std::string name, std::vector<std::string> functions)
       : name_(std::move(name)), functions_(std::move(functions)) {}
   KernelSet(const KernelSet&) = delete;
   KernelSet& operator=(const KernelSet&) = delete;
 
-  // Empty, or why there is nothing for this device. `folder` has the modules; the first one counts.
+  // Opens the module of a device. Returns an empty string, or why the device has none. `folder`
+  // holds the modules; only the folder of the first call is used.
   std::string open(int device, const std::string& folder) {
     if (!is_device(device))
       return "device " + std::to_string(device) + ": there may be " + std::to_string(kMostDevices);
@@ -44,12 +45,12 @@ class KernelSet {
     return opened.problem;
   }
 
-  // Empty, or why one of the driver's devices has no module in the folder.
+  // Returns an empty string, or why one of the driver's devices has no module in the folder.
   [[nodiscard]] std::string why_not_everywhere(const std::string& folder) const {
     return Kernels::why_not_everywhere(folder, name_);
   }
 
-  // Null before open() has found them.
+  // Returns null before open() has found them.
   [[nodiscard]] const Kernels* on(int device) const {
     return is_device(device) ? devices_[static_cast<std::size_t>(device)].kernels.get() : nullptr;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exported functions (optim.h): arguments checked, then one call. No exception leaves.
+// The functions of optim.h. Each checks its arguments and makes one call; no exception leaves it.
 #include <cstddef>
 #include <new>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts a list of tensors into chunks of one size, so that threads share the work evenly whatever
-// the tensors' sizes, and sums over a tensor are made in an order that depends on its size alone. A
-// value; immutable after construction; may throw bad_alloc there.
+// Cuts a list of tensors into chunks of one size, so that threads share the work evenly for any
+// sizes of tensors. The order of a sum over a tensor then depends on its size only. A value,
+// immutable after construction. The constructor may throw bad_alloc.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace paceline::optim {
 
-// Starting a thread pays from about this much work on.
+// Starting a thread pays off from about this much work.
 inline constexpr std::int64_t kElementsPerThread = std::int64_t{32} * kChunk;
 
 struct Chunk {

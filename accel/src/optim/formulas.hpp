@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each optimizer does with one element, how its constants come from its settings, and how
-// 16-bit floats are read and written: written once, compiled by C++ compilers for processors and by
-// nvcc and NVRTC for GPUs. So it includes nothing and uses nothing of the standard library.
-// Everywhere it must be compiled without contraction into fused multiply-adds and with IEEE
-// division and square roots; then all of them compute the same bits (a NaN stays a NaN, with
-// whichever payload). Pure functions on values. The functions are in an unnamed namespace: what is
-// compiled here for AVX-512 must never be the copy that the linker keeps for all. Nothing fails.
+// The arithmetic of the optimizers: the update of one element, the constants from the settings, and
+// the conversion of 16-bit floats. It is written once. C++ compilers compile it for processors, and
+// nvcc and NVRTC for GPUs, so it includes nothing.
+//
+// Every compiler must divide and take square roots as IEEE says, and must not contract into fused
+// multiply-adds. Then all of them compute the same bits. Only the payload of a NaN may differ. The
+// functions are pure and nothing fails. They are in an unnamed namespace, so that the linker never
+// uses a copy compiled for AVX-512 on other processors.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -19,25 +20,25 @@ namespace paceline::optim {
 using Bits16 = unsigned short;
 using Bits32 = unsigned int;
 
-// The numbers of optim.h; step.cpp checks that they are the same.
+// The same numbers as in optim.h; step.cpp checks that.
 inline constexpr Bits32 kAdam = 1, kSgd = 2, kLamb = 3, kLars = 4;
 inline constexpr Bits32 kF32 = 1, kBf16 = 2, kF16 = 3;
 inline constexpr Bits32 kDecoupled = 1, kAmsGrad = 2, kMaximize = 4, kNesterov = 8, kAdapt = 16;
 
-inline constexpr int kTile = 2048;        // elements that processors work on at a time
-inline constexpr int kChunk = 4 * kTile;  // elements of a piece of work, and of a partial sum
-// The order of a sum: element i of a chunk belongs to lane i % kLanes of span i / kSpan. A lane is
-// summed within its span, then over the spans of the chunk, then the lanes one after the other.
-// Chunk number i of what is summed belongs to column i % kColumns; columns are added in halves. A
-// GPU's block holds one lane of one span per thread, and one column; a processor keeps the lanes in
+inline constexpr int kTile = 2048;        // elements that a processor works on at a time
+inline constexpr int kChunk = 4 * kTile;  // elements of one piece of work, and of one partial sum
+// The order of a sum. Element i of a chunk belongs to lane i % kLanes of span i / kSpan. A lane is
+// summed within its span, then over the spans of the chunk. Then the lanes are summed one after the
+// other. Chunk number i belongs to column i % kColumns, and columns are added in halves. On a GPU
+// each thread of a block sums one lane of one span, and one column. A processor keeps the lanes in
 // registers.
 inline constexpr int kLanes = 16;
 inline constexpr int kSpan = 512;
 inline constexpr int kColumns = 256;
 static_assert(kTile % kSpan == 0 && kSpan % kLanes == 0 && kChunk / kSpan * kLanes == kColumns);
 
-// old + (value - old) * weight, with `value` as the base where the weight is large: exact at both
-// ends.
+// Computes old + (value - old) * weight. If the weight is large, the base is `value`, so that both
+// ends are exact.
 struct Blend {
   float factor;
   bool from_old;
@@ -46,7 +47,7 @@ struct Blend {
 struct AdamConstants {
   float grad_multiplier;
   float keep;   // factor of the parameter: 1 - lr * decoupled decay
-  float decay;  // times the parameter, into the gradient (Adam) or the update (LAMB)
+  float decay;  // factor of the parameter in the gradient (Adam) or in the update (LAMB)
   Blend first;
   Blend second;
   float first_correction;   // LAMB: 1 / (1 - beta1^t)
@@ -58,7 +59,7 @@ struct AdamConstants {
 struct SgdConstants {
   float grad_multiplier;
   float decay;
-  float trust;  // LARS: of gradient and decay
+  float trust;  // LARS: factor of the gradient and of the decay
   float momentum;
   float entering;  // 1 - dampening
   float rate;
@@ -99,8 +100,8 @@ PACELINE_INLINE Bits16 float_to_bf16(float value) {
 PACELINE_INLINE float half_to_float(Bits16 half) {
   const Bits32 sign = static_cast<Bits32>(half & 0x8000U) << 16;
   const Bits32 rest = static_cast<Bits32>(half & 0x7fffU);
-  // Normal numbers by moving the exponent; infinities and NaN get the rest of it; subnormal ones by
-  // a subtraction that rounds nothing.
+  // Normal numbers: move the exponent. Infinities and NaN: add the rest of the exponent. Subnormal
+  // numbers: subtract, which rounds nothing.
   const Bits32 moved = (rest << 13) + (112U << 23);
   const Bits32 special = moved + (112U << 23);
   const float small = as_float((rest << 13) + (113U << 23)) - as_float(113U << 23);
@@ -117,7 +118,7 @@ PACELINE_INLINE Bits16 float_to_half(float value) {
   // Adding 0.5 leaves the rounded subnormal in the low bits.
   const Bits32 small = as_bits(as_float(rest) + 0.5F) - as_bits(0.5F);
   Bits32 half = rest < (113U << 23) ? small : normal;
-  half = rest >= 0x477ff000U ? 0x7c00U : half;  // what rounds to 65536 and above
+  half = rest >= 0x477ff000U ? 0x7c00U : half;  // 65536 and above, rounded
   half = rest > 0x7f800000U ? 0x7e00U | ((rest >> 13) & 0x3ffU) : half;
   return static_cast<Bits16>(half | sign);
 }
@@ -146,7 +147,7 @@ PACELINE_INLINE void adam_element(float& p, float g, float& m, float& v, float& 
   v = variance;
   float spread = variance;
   if constexpr (kWithMaximum) {
-    // Written so that a NaN stays one, as the framework's maximum does.
+    // This order keeps a NaN, as the framework's maximum does.
     spread = maximum > variance ? maximum : variance;
     spread = maximum == maximum ? spread : maximum;
     maximum = spread;
@@ -154,14 +155,13 @@ PACELINE_INLINE void adam_element(float& p, float g, float& m, float& v, float& 
   p = kept - c.rate * (moment / (root(spread) * c.second_correction + c.eps));
 }
 
-// The update of LAMB before the layer's factor; computed twice rather than kept, which costs less
-// than memory would.
+// LAMB's update before the layer's factor. Computing it twice costs less than storing it.
 PACELINE_INLINE float lamb_update(float p, float m, float v, const AdamConstants& c) {
   const float denominator = root(v) * c.second_correction + c.eps;
   return m * c.first_correction / denominator + c.decay * p;
 }
 
-// Answers the update.
+// Returns the update.
 PACELINE_INLINE float lamb_moments_element(float p, float g, float& m, float& v,
                                            const AdamConstants& c) {
   const float gradient = g * c.grad_multiplier;
@@ -186,10 +186,10 @@ PACELINE_INLINE void sgd_element(float& p, float g, float& buffer, const SgdCons
 // -- constants
 // ------------------------------------------------------------
 
-// base * base * … , a whole number of times, by squaring: the same bits wherever it runs, which a
-// library's pow does not promise.
+// Raises `base` to a whole number by squaring. The bits are the same everywhere, which a library's
+// pow does not promise.
 PACELINE_INLINE double power(double base, double times) {
-  // What is no number of steps becomes one: converting it would be undefined.
+  // A value that is no number of steps becomes 1, because converting it would be undefined.
   unsigned long long left =
       times >= 1 ? static_cast<unsigned long long>(times < 1e15 ? times : 1e15) : 0;
   double result = 1;
@@ -205,20 +205,20 @@ PACELINE_INLINE Blend blend_by(double weight) {
   return {static_cast<float>(weight - 1), false};
 }
 
-// As torch.nn.utils.clip_grad_norm_ computes it. A norm that is no number stays one.
+// The factor that torch.nn.utils.clip_grad_norm_ computes. A norm that is NaN stays NaN.
 PACELINE_INLINE double clip_factor(double norm, double limit) {
   const double factor = limit / (norm + 1e-6);
   return factor > 1 ? 1 : factor;
 }
 
-// Group has the fields of paceline_optim_group that are named here.
+// Group has the fields of paceline_optim_group that this function names.
 template <typename Group>
 PACELINE_INLINE float multiplier(const Group& group, double grad_multiplier) {
   return static_cast<float>((group.flags & kMaximize) != 0 ? -grad_multiplier : grad_multiplier);
 }
 
-// `step` counts this one. `lr` and `grad_multiplier` may be other than the group's. LAMB's rate is
-// the one without its layer's factor.
+// `step` includes this step. `lr` and `grad_multiplier` may differ from the group's. LAMB's rate
+// lacks the layer's factor.
 template <typename Group>
 PACELINE_INLINE AdamConstants adam_constants(const Group& group, double lr, double grad_multiplier,
                                              double step) {
@@ -254,7 +254,7 @@ PACELINE_INLINE SgdConstants sgd_constants(const Group& group, double lr, double
   return c;
 }
 
-// The layer's factors, from the squares of its parameter and of its update (LAMB) or gradient
+// The factors of a layer, from the squares of its parameter and of its update (LAMB) or gradient
 // (LARS).
 template <typename Group>
 PACELINE_INLINE float lamb_rate(const Group& group, double lr, double param_squares,

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inner loops of the optimizers over one tile of fp32 values, compiled once per instruction
-// set, and the choice between them. Pure functions on the caller's arrays, which do not overlap;
-// nothing fails. Every instruction set computes the same bits: no contraction into fused
-// multiply-adds, sums of squares in the order that formulas.hpp tells, whatever the width of a
-// register.
+// The inner loops of the optimizers over one tile of fp32 values, and the choice between them. They
+// are compiled once for each instruction set. All compute the same bits: none contracts into fused
+// multiply-adds, and sums of squares follow the order in formulas.hpp. The functions are pure. The
+// caller's arrays do not overlap, and nothing fails.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +17,13 @@ struct Kernels {
   void (*to_bf16)(const float* in, std::uint16_t* out, std::int64_t count);
   void (*from_f16)(const std::uint16_t* in, float* out, std::int64_t count);
   void (*to_f16)(const float* in, std::uint16_t* out, std::int64_t count);
-  // Adds the squares of in[i] * factor to sums[i % kLanes], a span at a time; `in` begins with a
-  // span.
+  // Adds the squares of in[i] * factor to sums[i % kLanes], one span at a time. `in` starts at the
+  // start of a span.
   void (*squares)(const float* in, float factor, std::int64_t count, double* sums);
   // `maximum` may be null (no AMSGrad).
   void (*adam)(float* p, const float* g, float* m, float* v, float* maximum, std::int64_t count,
                const AdamConstants& c);
-  // Moments, and the squares of parameter and update.
+  // Updates the moments, and sums the squares of the parameter and of the update.
   void (*lamb_moments)(const float* p, const float* g, float* m, float* v, std::int64_t count,
                        const AdamConstants& c, double* param_sums, double* update_sums);
   void (*lamb_apply)(float* p, const float* m, const float* v, std::int64_t count,
@@ -41,7 +40,8 @@ bool has_avx2();
 bool has_avx512();
 #endif
 
-// The best that this processor runs, or the lesser one that PACELINE_SIMD names; decided once.
+// Returns the best kernels for this processor, or the lesser ones that PACELINE_SIMD names. Decided
+// once.
 const Kernels& best_kernels();
 
 }  // namespace paceline::optim

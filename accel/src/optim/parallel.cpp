@@ -12,7 +12,7 @@
 namespace paceline::optim {
 namespace {
 
-// A run of neighbouring pieces, in a cache line of its own.
+// A range of neighbouring pieces, in a cache line of its own.
 struct alignas(64) Share {
   std::atomic<std::int64_t> next;
   std::int64_t end;
@@ -42,21 +42,21 @@ void parallel_for(std::int64_t pieces, int threads, const std::function<void(std
   const auto crew = static_cast<std::size_t>(
       std::clamp<std::int64_t>(threads, 1, std::max<std::int64_t>(pieces, 1)));
   std::vector<Share> shares;
-  // Its own share first, then what is left of the others'.
+  // The thread's own share first, then the rest of the others' shares.
   const auto run = [&](std::size_t own) {
     for (std::size_t i = 0; i < shares.size(); ++i)
       shares[(own + i) % shares.size()].work_off(work);
   };
-  std::vector<std::jthread> helpers;  // joined at the end, after this thread has run out of pieces
+  std::vector<std::jthread> helpers;  // joined on return, when this thread finds no more pieces
   try {
     shares = cut(pieces, crew);
     helpers.reserve(crew - 1);
     for (std::size_t own = 1; own < crew; ++own) helpers.emplace_back(run, own);
-  } catch (const std::system_error&) {  // pids.max of the container, most often
+  } catch (const std::system_error&) {  // most often the container's pids.max
   } catch (const std::bad_alloc&) {
   }
   run(0);
-  // Without the memory to share it.
+  // If there is no memory for the shares, this thread does all the work.
   if (shares.empty())
     for (std::int64_t piece = 0; piece < pieces; ++piece) work(piece);
 }

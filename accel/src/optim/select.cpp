@@ -23,8 +23,8 @@ Leaf cpuid(unsigned number) {
   return leaf;
 }
 
-// Whether the kernel saves these register states: a processor may have an extension that the system
-// does not.
+// Returns whether the kernel saves these register states. A processor may have an extension that
+// the system does not support.
 bool system_saves(unsigned mask) {
   if ((cpuid(1).c & bit_OSXSAVE) == 0) return false;
   unsigned low = 0;
@@ -35,7 +35,7 @@ bool system_saves(unsigned mask) {
 
 }  // namespace
 
-// Not __builtin_cpu_supports: its table is in a library that not every compiler brings along.
+// Does not use __builtin_cpu_supports, because some compilers lack the library with its table.
 bool has_avx2() {
   const Leaf one = cpuid(1);
   return system_saves(0x6) && (one.c & bit_AVX) != 0 && (one.c & bit_F16C) != 0 &&

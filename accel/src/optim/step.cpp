@@ -37,8 +37,8 @@ int check_gradient(const Tensor& tensor, bool with_gradients = true) {
                                                                       : PACELINE_OK;
 }
 
-// Elements [at, at + count) of a tensor as fp32: the tensor's own memory where it is fp32, else a
-// copy in `space`.
+// Returns elements [at, at + count) of a tensor as fp32: the memory of an fp32 tensor, else a copy
+// in `space`.
 const float* read_tile(const Kernels& kernels, const void* data, std::uint8_t dtype, int64_t at,
                        int64_t count, float* space) {
   switch (dtype) {
@@ -51,7 +51,7 @@ const float* read_tile(const Kernels& kernels, const void* data, std::uint8_t dt
   return space;
 }
 
-// The parameter of a tile, to be read and written in fp32; done() rounds it into a 16-bit
+// The parameter of a tile in fp32, for reading and writing. done() rounds it into a 16-bit
 // parameter.
 class ParamTile {
  public:
@@ -82,7 +82,7 @@ class ParamTile {
   int64_t at_;
   int64_t count_;
   float* values_ = nullptr;
-  std::array<float, kTile> space_;  // left as it is: filled where it is used
+  std::array<float, kTile> space_;  // not initialised: filled when it is used
 };
 
 using Lanes = std::array<double, kLanes>;
@@ -93,7 +93,7 @@ double sum(const Lanes& lanes) {
   return total;
 }
 
-// Of the numbers that pick(0), pick(1)… answer, in the order that formulas.hpp tells.
+// Sums pick(0), pick(1) and so on in the order of formulas.hpp.
 template <typename F>
 double column_sum(int64_t count, F&& pick) {
   std::array<double, kColumns> columns{};
@@ -103,7 +103,7 @@ double column_sum(int64_t count, F&& pick) {
   return columns[0];
 }
 
-// Squares of parameter, and of gradient (LARS) or update (LAMB).
+// Sums of squares of the parameter, and of the gradient (LARS) or the update (LAMB).
 struct Squares {
   double param = 0;
   double other = 0;
@@ -190,7 +190,7 @@ class Step {
       squares_[static_cast<std::size_t>(number)] = {sum(param_lanes), sum(other_lanes)};
   }
 
-  // The layer's factor, from the sums of its chunks.
+  // Computes the factor of a layer from the sums of its chunks.
   void adapt(std::size_t index) {
     const Group& group = groups_[tensors_[index].group];
     if (!by_layer(group)) return;
@@ -234,7 +234,7 @@ class Step {
   Chunks chunks_;
   std::vector<AdamConstants> adam_;
   std::vector<SgdConstants> sgd_;
-  std::vector<Squares> squares_;  // by chunk; empty where no group needs them
+  std::vector<Squares> squares_;  // one for each chunk; empty if no group needs them
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One step of an optimizer over a list of tensors (optim.h says what the fields mean). Each chunk
-// of a tensor is read and written once, in tiles that stay in the first-level cache; LAMB and LARS
-// need the norms of a layer first and come a second time. Owns nothing between calls; any thread.
-// Failure is a negative PACELINE_E*, before anything was written.
+// One step of an optimizer over a list of tensors; optim.h describes the fields. Each chunk of a
+// tensor is read and written once, in tiles that stay in the first-level cache. LAMB and LARS make
+// a pass for the norms of a layer first. Owns nothing between calls; any thread may call. Failure
+// is a negative PACELINE_E*, returned before anything is written.
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@ namespace paceline::optim {
 using Group = paceline_optim_group;
 using Tensor = paceline_optim_tensor;
 
-// What the fields must be; gradients are looked at only where they are already told.
+// Checks the fields of groups and tensors. With `with_gradients` it checks gradients, too.
 int check(std::span<const Group> groups, std::span<const Tensor> tensors, bool with_gradients);
 
 int step(const Kernels& kernels, std::span<const Group> groups, std::span<const Tensor> tensors,

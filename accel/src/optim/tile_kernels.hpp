@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops over the formulas of formulas.hpp. Included by one source per instruction set, each
-// compiled with its own flags and with PACELINE_KERNELS defined to the name of its table.
-// Everything is in an unnamed namespace and nothing of the standard library is used: an inline
-// function compiled here for AVX-512 must never be the copy that the linker keeps for all.
+// The loops over the formulas of formulas.hpp. One source for each instruction set includes this
+// file. Each is compiled with its own flags and defines PACELINE_KERNELS as the name of its table.
+// Everything is in an unnamed namespace and uses nothing of the standard library. So the linker
+// never uses a copy compiled for AVX-512 on other processors.
 #include <stdint.h>  // NOLINT(modernize-deprecated-headers): types only
 
 #include "kernels.hpp"
@@ -16,21 +16,21 @@ namespace {
 using i64 = std::int64_t;
 using u16 = std::uint16_t;
 
-// Elements that a loop over several arrays does between asking for what it will read, and how far
-// ahead that lies: processors look ahead by themselves within a page alone. What is asked for
-// behind an array's end is most often the next tile's, and harmless elsewhere.
+// Loops over several arrays prefetch once for each block of kBlock elements, and kAhead elements
+// ahead. The processor itself prefetches only within a page. Behind the end of an array lies most
+// often the next tile; elsewhere the prefetch is harmless.
 constexpr i64 kBlock = 64;
 constexpr i64 kAhead = 512;
 
 template <typename... Arrays>
 void fetch(const Arrays*... arrays) {
-  constexpr i64 kLine = 64;  // bytes
+  constexpr i64 kLine = 64;  // bytes of a cache line
   const auto ask = [](const auto* array) {
     for (i64 i = 0; i < kBlock; i += kLine / static_cast<i64>(sizeof *array))
       __builtin_prefetch(array + kAhead + i);
   };
   (ask(arrays), ...);
-  // To GCC a function that does nothing else has no effect, and its calls go.
+  // GCC takes a function that only prefetches for one without effect, and would remove its calls.
   __asm__ volatile("");
 }
 
@@ -41,8 +41,8 @@ void fetch(const Arrays*... arrays) {
 #define PACELINE_APART _Pragma("GCC ivdep")
 #endif
 
-// element(i) for all, in a loop for each block whose length the compiler knows: with one that it
-// does not know half of the gain is lost.
+// Calls element(i) for all elements, in a loop for each block. The compiler knows the length of a
+// block; without that, half of the gain is lost.
 template <typename Fetch, typename Element>
 void each(i64 count, const Fetch& fetch_at, const Element& element) {
   i64 begin = 0;
@@ -86,8 +86,8 @@ void to_f16(const float* __restrict in, u16* __restrict out, i64 count) {
   for (; i < count; ++i) out[i] = float_to_half(in[i]);
 }
 
-// Written with vectors: as a plain loop over lanes, compilers keep the sums in memory, and this
-// pass is bound by that.
+// Written with vectors, because memory access limits this pass. In a plain loop over lanes,
+// compilers keep the sums in memory.
 #if defined(__AVX512F__)
 constexpr int kWidth = 8;
 #elif defined(__AVX2__)
@@ -128,7 +128,7 @@ void adam_loop(float* __restrict p, const float* __restrict g, float* __restrict
     if constexpr (kWithMaximum) fetch(maximum + i);
   };
   each(count, ahead, [=](i64 i) {
-    // In variables of its own: a reference into an array would lose what __restrict promises.
+    // Local variables, because a reference into an array loses what __restrict promises.
     float param = p[i], moment = m[i], variance = v[i], most = 0;
     if constexpr (kWithMaximum) most = maximum[i];
     adam_element<kWithMaximum, kDecayInGradient>(param, g[i], moment, variance, most, c);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exported functions (paceline.h): arguments checked, then one call into Runtime. No exception
-// leaves.
+// The functions of paceline.h. Each checks its arguments and makes one call into Runtime; no
+// exception leaves it.
 #include "runtime.hpp"
 
 namespace {

@@ -38,8 +38,8 @@ void copy_text(char (&to)[Size], const char* from) {
   if (from != nullptr) std::snprintf(to, Size, "%s", from);
 }
 
-// Field 22 of /proc/self/stat. The command (field 2) may hold spaces and parentheses: count from
-// the last one.
+// Reads field 22 of /proc/self/stat. The command (field 2) may hold spaces and parentheses, so
+// fields are counted from the last parenthesis.
 std::uint64_t start_ticks() {
   char text[1024];
   read_file("/proc/self/stat", text);

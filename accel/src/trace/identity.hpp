@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank claims about itself in its ring's header, read from its environment and /proc.
-// Stateless; may be called from any thread while nobody changes the environment. Nothing fails:
-// what cannot be read is marked unknown.
+// What a rank claims about itself in the header of its ring, read from its environment and /proc.
+// Stateless. Any thread may call while no thread changes the environment. Nothing fails: values
+// that cannot be read are marked unknown.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace paceline::trace {
 
-/// Injected, so that tests give their own environment.
+/// Injected, so that tests can pass an environment.
 using Getenv = const char* (*)(const char*);
 
 const char* process_environment(const char* name);
@@ -18,8 +18,8 @@ const char* process_environment(const char* name);
 paceline_ring_header identify(Getenv environment, const paceline_options& options,
                               std::uint32_t ring_epoch);
 
-/// A whole number in [low, high] from the first of the named variables that holds one, else
-/// `fallback`.
+/// Returns the number from the first of the named variables that holds a whole number in [low,
+/// high], else `fallback`.
 std::int32_t number_from(Getenv environment, const char* first, const char* second,
                          std::int32_t low, std::int32_t high, std::int32_t fallback);
 

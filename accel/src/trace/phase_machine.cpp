@@ -23,7 +23,7 @@ void PhaseMachine::advance(std::uint64_t now) {
     started_ = true;
     last_ns_ = window_.start_ns = now;
   }
-  // A clock that went back would make a huge difference of unsigned numbers.
+  // If the clock went back, the unsigned difference would be huge.
   const std::uint64_t elapsed = now > last_ns_ ? now - last_ns_ : 0;
   if (depth_ > 0) {
     window_.host_ns[stack_[depth_ - 1]] += elapsed;
@@ -100,7 +100,7 @@ void PhaseMachine::resolve_before_loader() {
   switch (after_) {
     case After::kStart: resolve(PACELINE_PHASE_UNATTRIBUTED); break;
     case After::kEvaluation: resolve(PACELINE_PHASE_EVALUATION); break;
-    case After::kBatch:  // a batch that was skipped
+    case After::kBatch:  // the program skipped a batch
     case After::kBackward:
     case After::kStepEnd: resolve(PACELINE_PHASE_OTHER); break;
   }
@@ -112,8 +112,8 @@ bool PhaseMachine::loader_enter(std::uint64_t now, std::uint64_t id, bool gradie
     return push(inside(PACELINE_PHASE_EVALUATION) ? PACELINE_PHASE_EVALUATION
                                                   : PACELINE_PHASE_DATA_WAIT);
   Loader& loader = loader_of(id);
-  // A second batch of a loader that is not the training one, and no backward between: it evaluates
-  // with gradients on.
+  // If a loader that is not the training one delivers a second batch without a backward in between,
+  // it evaluates with gradients on.
   if (loader.kind == LoaderKind::kUnknown && loader.pending && training_known()) {
     loader.kind = LoaderKind::kEvaluation;
     if (after_ == After::kBatch) after_ = After::kEvaluation;
@@ -154,7 +154,7 @@ bool PhaseMachine::loader_leave(std::uint64_t now, std::uint64_t id, std::int64_
   after_ = After::kBatch;
   window_.loader_wait_max_us = std::max(window_.loader_wait_max_us,
                                         clamp_to<std::uint32_t>((now - loader_entered_ns_) / 1000));
-  // Where one iteration asks several loaders, the first one counts its batches and samples.
+  // If one iteration asks several loaders, only the first one counts batches and samples.
   if (!window_.has_loader) {
     window_.has_loader = true;
     window_.loader = id;
@@ -184,8 +184,8 @@ bool PhaseMachine::backward_enter(std::uint64_t now) {
       }
       case After::kBatch:
       case After::kBackward: resolve(PACELINE_PHASE_FORWARD); break;
-      // A second forward on the same batch. Without a loader, fetching and forward cannot be told
-      // apart.
+      // With a loader, this is a second forward on the same batch. Without one, fetching and
+      // forward cannot be told apart.
       case After::kStepEnd:
         resolve(loader_open_ ? PACELINE_PHASE_FORWARD : PACELINE_PHASE_UNATTRIBUTED);
         break;
@@ -232,13 +232,12 @@ bool PhaseMachine::optimizer_leave(std::uint64_t now, std::uint32_t optimizer) {
   advance(now);
   if (!pop(PACELINE_PHASE_OPTIMIZER)) return false;
   if (depth_ > 0) return true;
-  // nothing, unless the optimizer was entered inside another phase
+  // There is pending time only if the optimizer was entered inside another phase.
   resolve(PACELINE_PHASE_UNATTRIBUTED);
   optimizers_seen_ = true;
   const auto bit = static_cast<std::uint16_t>(1U << std::min<std::uint32_t>(optimizer, 15));
   window_.optimizer_mask |= bit;
-  // A skipped optimizer ends its step like any other: the iteration was made, only the update was
-  // not.
+  // A skipped optimizer ends its step, too: the iteration took place, only the update did not.
   if (std::exchange(skip_told_, false)) {
     window_.scaler_skip = true;
   } else {
@@ -290,10 +289,10 @@ void PhaseMachine::commit() {
 void PhaseMachine::step(std::uint64_t now, std::int64_t user_step) {
   const bool first = !started_;
   advance(now);
-  if (first) return;  // the boundary that the first step begins at
+  if (first) return;  // this boundary begins the first step
   if (optimizers_seen_) {
-    // Called after the optimizer, before the next batch, as loops do: the number is that of the
-    // step just made.
+    // Loops call this after the optimizer and before the next batch. So the number belongs to the
+    // step that just ended.
     (has_candidate_ && depth_ == 0 ? candidate_ : window_).user_step = user_step;
     return;
   }

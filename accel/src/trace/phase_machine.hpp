@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns the marks of one rank into steps whose wall time is partitioned exactly, every nanosecond
-// into one phase.
+// Turns the marks of one rank into steps. The wall time of a step is partitioned exactly: every
+// nanosecond belongs to one phase.
 //
-// Time inside a mark counts as the innermost phase entered. Time between marks is kept pending
-// until the next mark tells what it was (from a delivered batch to the entry of backward: forward;
-// from the end of a step to the next batch: other); an order of marks that tells nothing makes it
-// unattributed. A step ends where the last optimizer of its iteration was left. That is known only
-// at the next batch, or when an optimizer of the step runs again; until then the step is held as a
-// candidate, so a GAN's two optimizers make one step, and evaluation and checkpoints belong to the
-// step after them.
+// Time inside a mark counts as the innermost phase entered. Time between marks stays pending until
+// the next mark tells what it was. From a delivered batch to the entry of backward it is forward;
+// from the end of a step to the next batch it is other. If the order of marks tells nothing, the
+// time is unattributed.
 //
-// Owned by Runtime. Not thread-safe, takes the time as an argument, does not allocate after
+// A step ends when the last optimizer of its iteration is left. That is known only at the next
+// batch, or when an optimizer of the step runs again. Until then the step is held as a candidate.
+// So the two optimizers of a GAN make one step, and evaluation and checkpoints belong to the step
+// after them.
+//
+// Owned by Runtime. Not thread-safe. Callers pass the time; nothing is allocated after
 // construction. Nothing fails: a leave without its enter is counted and otherwise ignored.
 #pragma once
 
@@ -43,32 +45,32 @@ class PhaseMachine {
   bool optimizer_leave(std::uint64_t now, std::uint32_t optimizer);
   void step(std::uint64_t now, std::int64_t user_step);
   void count(std::uint32_t counter, std::uint64_t amount);
-  /// Hands out the last step and what came after it.
+  /// Hands out the last step and the time after it.
   void finish(std::uint64_t now);
-  /// Forgets the time since the last mark and everything open: tracing was off for a while.
+  /// Forgets the time since the last mark and all open phases, because tracing was off for a while.
   void restart(std::uint64_t now);
 
-  /// Forgets what is entered: another thread trains from now on, and the leaves of the one before
-  /// will not be told.
+  /// Forgets the open phases. Another thread trains from now on, and the leaves of the previous
+  /// thread will not arrive.
   void drop_open(std::uint64_t now);
 
   /// Whether no phase is entered.
   bool idle() const { return depth_ == 0; }
   bool inside(std::uint32_t phase) const;
-  /// What the rank does now, as far as it is known before the next mark.
+  /// The current phase, as far as it is known before the next mark.
   std::uint32_t live_phase() const;
   std::uint64_t live_since() const { return live_since_; }
   std::uint64_t live_step() const { return step_ + (has_candidate_ ? 1 : 0); }
 
  private:
-  // What the time between marks follows.
+  // The event that the time between marks follows.
   enum class After : std::uint8_t { kStart, kBatch, kBackward, kStepEnd, kEvaluation };
   enum class LoaderKind : std::uint8_t { kUnknown, kTraining, kEvaluation };
 
   struct Loader {
     std::uint64_t id;
     LoaderKind kind;
-    bool pending;  // delivered a batch that no backward has followed yet
+    bool pending;  // delivered a batch without a backward since
   };
 
   struct Window {
@@ -86,8 +88,8 @@ class PhaseMachine {
     std::uint32_t optimizers_stepped = 0;
     std::uint32_t loader_wait_max_us = 0;
     std::uint32_t marks = 0;
-    std::uint16_t optimizer_mask = 0;  // asked to step
-    std::uint16_t stepped_mask = 0;    // and not skipped by a gradient scaler
+    std::uint16_t optimizer_mask = 0;  // optimizers that were asked to step
+    std::uint16_t stepped_mask = 0;    // those of them that no gradient scaler skipped
     bool scaler_skip = false;
     bool has_loader = false;
     bool samples_unknown = false;
@@ -114,14 +116,14 @@ class PhaseMachine {
   std::uint64_t live_since_ = 0;
   std::uint64_t pending_ns_ = 0;
   std::uint64_t loader_entered_ns_ = 0;
-  std::uint64_t step_ = 1;  // of the candidate where there is one, else of window_
+  std::uint64_t step_ = 1;  // number of the candidate if there is one, else of window_
   Window window_;
   Window candidate_;
   bool has_candidate_ = false;
   bool started_ = false;
-  bool skip_told_ = false;    // of the optimizer that is entered
-  bool loader_open_ = false;  // a training loader delivered and is not exhausted
-  // the evaluation loader under way was asked with gradients on
+  bool skip_told_ = false;    // the scaler skipped the optimizer that is entered
+  bool loader_open_ = false;  // a training loader delivered a batch and is not exhausted
+  // The current evaluation loader was asked with gradients on.
   bool evaluation_gradients_ = false;
   bool optimizers_seen_ = false;
   bool samples_told_ = false;
@@ -132,7 +134,7 @@ class PhaseMachine {
   int depth_ = 0;
   std::array<Loader, kMaxLoaders> loaders_{};
   int loader_count_ = 0;
-  int loader_next_ = 0;  // the slot that is reused when all are taken
+  int loader_next_ = 0;  // the slot to reuse when all are taken
 };
 
 }  // namespace paceline::trace

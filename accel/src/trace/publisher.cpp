@@ -18,7 +18,8 @@
 namespace paceline::trace {
 namespace {
 
-// Long enough to cost nothing, short enough for a live table; the queue holds 256 steps meanwhile.
+// Rare enough to cost nothing and often enough for a live table. The queue has room for 256 steps
+// meanwhile.
 constexpr auto kPeriod = std::chrono::milliseconds(50);
 
 }  // namespace
@@ -52,7 +53,7 @@ bool Publisher::start() {
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error&) {
-    started = false;  // no thread to be had (a pids limit): the caller goes on without telemetry
+    started = false;  // no thread (a pids limit): the caller continues without telemetry
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return started;
@@ -116,7 +117,7 @@ void Publisher::run() {
     lock.lock();
     wake_.wait_for(lock, kPeriod, [this] { return stop_; });
   }
-  // Late is better than lost: a job shorter than a second may not have been offered yet.
+  // Offer the ring now if it was not offered yet, as in a job shorter than a second.
   lock.unlock();
   drain();
   if (!offered_) {
@@ -132,7 +133,7 @@ void Publisher::tend_socket(std::uint64_t now_ns) {
     char byte;
     const ssize_t got = ::recv(socket_, &byte, 1, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
-    if (got > 0) return;  // the receiver never answers; what it says anyhow is dropped
+    if (got > 0) return;  // the receiver never answers, so any bytes are dropped
     disconnect();
   }
   if (tried_ns_ != 0 && now_ns - tried_ns_ < kSecond) return;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one thread that writes a rank's ring and hands it over: takes finished steps from a bounded
-// queue, adds what needs system calls (resident memory), publishes, beats, connects to the
-// telemetry socket and offers the ring again after every broken connection, at most once a second.
+// The one thread that writes the ring of a rank and hands it over. It takes finished steps from a
+// bounded queue, adds what needs system calls (resident memory), publishes them, and sends
+// heartbeats. It connects to the telemetry socket and offers the ring again after every broken
+// connection, at most once a second.
 //
-// Borrows the RingWriter, which must outlive it. `take` is for one thread at a time and never
-// blocks: a full queue drops the step and counts it in the next record's lost_events. The socket is
-// never waited for; a receiver that is absent, full or broken is tried again later. The destructor
-// publishes what is queued and joins.
+// Borrows the RingWriter, which must outlive it. One thread at a time may call `take`, which never
+// blocks: if the queue is full, it drops the step and counts it in lost_events of the next record.
+// No call waits for the socket; if the receiver is absent, full or broken, the thread tries again
+// later. The destructor publishes the queued steps and joins.
 #pragma once
 
 #include <array>
@@ -29,19 +30,20 @@ class Publisher final : public StepSink {
   Publisher(const Publisher&) = delete;
   Publisher& operator=(const Publisher&) = delete;
 
-  /// Starts the thread, with every signal blocked: signals stay with the training program's
-  /// threads.
+  /// Starts the thread with all signals blocked, so that they go to the threads of the training
+  /// program.
   bool start();
   void take(const paceline_step_record& record) override;
 
-  /// Publishes what is queued. Called by the thread; public for tests without one.
+  /// Publishes the queued steps. The thread calls it; it is public for tests that run without a
+  /// thread.
   void drain();
-  /// Offers the ring if it is not offered, or finds out that the receiver is gone. Never blocks.
+  /// Offers the ring if it is not offered, else checks whether the receiver is gone. Never blocks.
   void tend_socket(std::uint64_t now_ns);
   bool offered() const { return offered_; }
 
-  /// In a forked child: gives up descriptors and the thread handle without touching what the thread
-  /// owned.
+  /// Call in a forked child: closes descriptors and gives up the thread handle. It does not touch
+  /// what the thread owned.
   void abandon();
 
  private:
@@ -57,8 +59,8 @@ class Publisher final : public StepSink {
   const paceline_ring_header identity_;
   const std::string socket_path_;
   std::array<paceline_step_record, kQueue> queue_;
-  std::atomic<std::uint32_t> head_{0};  // taken by the thread
-  std::atomic<std::uint32_t> tail_{0};  // filled by the marks
+  std::atomic<std::uint32_t> head_{0};  // next to take, moved by the thread
+  std::atomic<std::uint32_t> tail_{0};  // next to fill, moved by the marks
   std::uint32_t lost_ = 0;
   int socket_ = -1;
   int statm_ = -1;

@@ -54,8 +54,8 @@ std::unique_ptr<RingWriter> RingWriter::open(const paceline_ring_header& header,
     return nullptr;
   }
   void* base = MAP_FAILED;
-  // The pages are taken now: a store into a memfd that the system cannot back would be a SIGBUS in
-  // the training process.
+  // Allocates the pages now. If the system could not back a page later, a store would end the
+  // training process with SIGBUS.
   if (::ftruncate(fd, kRingBytes) == 0 && ::fallocate(fd, 0, 0, kRingBytes) == 0 &&
       ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
     base = ::mmap(nullptr, kRingBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

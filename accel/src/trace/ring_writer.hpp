@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The writing side of a ring (paceline/step_record.h): a sealed memfd, mapped, one writer,
-// overwrite-oldest.
+// The writing side of a ring (paceline/step_record.h): a sealed memfd, mapped. It has one writer,
+// which overwrites the oldest record.
 //
-// Owns the memfd and the mapping. `publish` and `beat` are for one thread, `set_live` for one other
-// at a time (the caller holds its lock); both touch different cache lines. Nothing blocks. `open`
-// gives null and an errno when the system refuses (no memfd, no memory); nothing fails afterwards.
+// Owns the memfd and the mapping. One thread calls `publish` and `beat`. One other thread at a
+// time, under the lock of the caller, calls `set_live`. The two sides touch different cache lines.
+// Nothing blocks. `open` returns null and an errno if the system refuses (no memfd, no memory).
+// Nothing fails afterwards.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +18,8 @@ namespace paceline::trace {
 
 class RingWriter {
  public:
-  /// Makes a ring whose header is `header`; magic, layout and counters are filled in here. Null
-  /// with errno on failure.
+  /// Makes a ring whose header is `header`, and fills in magic, layout and counters. Returns null
+  /// and an errno on failure.
   static std::unique_ptr<RingWriter> open(const paceline_ring_header& header, int& error);
   ~RingWriter();
   RingWriter(const RingWriter&) = delete;
@@ -29,7 +30,7 @@ class RingWriter {
   void publish(const paceline_step_record& record);
   void beat(std::uint64_t now_ns);
   void set_live(std::uint32_t phase, std::uint64_t since_ns, std::uint64_t step);
-  /// In a forked child: the mapping is not there (MADV_DONTFORK); only the descriptor is closed.
+  /// Call in a forked child: closes the descriptor. The child has no mapping (MADV_DONTFORK).
   void abandon();
 
  private:
@@ -41,8 +42,9 @@ class RingWriter {
   std::uint64_t next_ = 0;
 };
 
-/// Writes record number `number` (from 0) into a ring's memory by the protocol of step_record.h.
-/// Every store is one that a reader may see last: the writer may be killed after any of them.
+/// Writes record number `number` (from 0) into the memory of a ring by the protocol of
+/// step_record.h. The writer may be killed after any store, so the ring must be readable after
+/// each.
 void write_record(std::byte* ring, std::uint32_t capacity, std::uint64_t number,
                   const paceline_step_record& record);
 

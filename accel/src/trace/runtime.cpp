@@ -13,13 +13,14 @@
 namespace paceline::trace {
 namespace {
 
-// An address that differs between live threads; cheaper than asking the system for an id.
+// An address that differs between live threads. It costs less than asking the system for an id.
 const void* this_thread() {
   static thread_local const char token = 0;
   return &token;
 }
 
-// What a mark costs inside the library: clock, lock and arithmetic, on a machine of its own.
+// Measures what a mark costs inside the library: clock, lock and arithmetic, on a
+// PhaseMachine of its own.
 std::uint32_t library_mark_cost() {
   class Nowhere final : public StepSink {
     void take(const paceline_step_record&) override {}
@@ -54,8 +55,8 @@ Runtime::Runtime() {
 void Runtime::forked() {
   if (state_.load(std::memory_order_relaxed) != State::kOpen) return;
   state_.store(State::kForked, std::memory_order_release);
-  // The publishing thread does not exist here; its objects are given up, not destroyed (a join
-  // would never return).
+  // The publishing thread does not exist in the child. Its objects are leaked, because a join would
+  // never return.
   publisher_.release()->abandon();
   ring_.release()->abandon();
   machine_.release();
@@ -79,11 +80,11 @@ bool Runtime::counts(Claim claim) {
     owner_ = thread;
     return true;
   }
-  // Inside a phase of another thread: an engine's worker that runs a nested backward, not a new
-  // training thread.
+  // Another thread is inside a phase. So this one is an engine's worker that runs a nested
+  // backward, not a new training thread.
   if (owner_trains_ && !machine_->idle()) return false;
-  // A prefetching thread may be inside a loader: its leave will not count, so neither must its
-  // enter stay open.
+  // The previous thread may be prefetching inside a loader. Its leave will not count, so its enter
+  // is dropped.
   if (owner_ != nullptr) machine_->drop_open(monotonic_ns());
   owner_ = thread;
   owner_trains_ = true;

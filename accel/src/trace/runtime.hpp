@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process's one trace: ring, phase machine, publisher, and which thread's marks count. Behind
-// the C ABI (paceline.h).
+// The one trace of the process: ring, phase machine, publisher, and which thread's marks count. The
+// C ABI (paceline.h) calls it.
 //
-// Owned by the process and never destroyed: marks may come from threads that outlive main.
-// Thread-safe: one mutex, held for tens of nanoseconds by marks, never across a system call except
-// in open and close. fork() is safe: the mutex is taken around it and the child drops everything.
-// Failure is a negative code of paceline.h.
+// Owned by the process and never destroyed, because marks may come from threads that outlive main.
+// Thread-safe: marks hold one mutex for tens of nanoseconds. Only open and close make system calls
+// under it. fork() is safe: the mutex is taken around it and the child drops everything. Failure is
+// a negative code of paceline.h.
 #pragma once
 
 #include <atomic>
@@ -31,16 +31,17 @@ class Runtime {
   int system_error() const { return system_error_; }
   int set_tracing(bool on);
 
-  // Whose mark it is decides what happens on a thread that is not the training one.
+  // The kind of a mark decides what happens if its thread is not the training thread.
   enum class Claim : std::uint8_t {
-    kData,  // a loader's: counts on the training thread, or while there is none yet
-    // backward or optimizer: makes the thread the training one, unless another is inside a phase
+    kData,  // a loader's mark: counts on the training thread, or on any thread while there is none
+    // A mark of backward or an optimizer: makes its thread the training thread, unless another
+    // thread is inside a phase.
     kTraining,
-    kAny  // counts from any thread
+    kAny  // any thread's mark counts
   };
 
-  /// Runs `act(machine, now)` under the lock if the mark counts; it returns whether the machine
-  /// understood it.
+  /// Runs `act(machine, now)` under the lock if the mark counts. `act` returns whether the machine
+  /// understood the mark.
   template <typename Act>
   int mark(Claim claim, Act&& act) {
     if (state_.load(std::memory_order_acquire) != State::kOpen) return refusal();
@@ -66,8 +67,8 @@ class Runtime {
   std::unique_ptr<RingWriter> ring_;
   std::unique_ptr<Publisher> publisher_;
   std::unique_ptr<PhaseMachine> machine_;
-  const void* owner_ = nullptr;  // the thread that trains
-  bool owner_trains_ = false;    // it was seen in backward or an optimizer, not only at a loader
+  const void* owner_ = nullptr;  // the training thread
+  bool owner_trains_ = false;    // it was in backward or an optimizer, not only at a loader
   bool tracing_ = true;
   std::uint32_t epoch_ = 0;
   std::atomic<int> system_error_{0};

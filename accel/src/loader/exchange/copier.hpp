@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread that copies memory, in the order it was told to.
+// One thread that copies memory in the order in which copies were begun.
 //
-// Ownership: both memories are the caller's until the copy has been waited for, or this has ended.
-// Threads: any may call. Forks: a child has no thread; it must neither call nor end this. Failure:
-// begin throws bad_alloc; the constructor system_error where no thread can be had.
+// Ownership: both memories belong to the caller. They must stay until the copy has been waited for,
+// or until the copier is destroyed. Threads: any thread may call. Forks: a child has no copying
+// thread, so it must neither call nor destroy a copier. Failure: begin throws bad_alloc. The
+// constructor throws system_error if the system refuses a thread.
 #pragma once
 
 #include <chrono>
@@ -19,14 +20,14 @@ namespace paceline::loader {
 class Copier {
  public:
   Copier();
-  // Finishes what was begun.
+  // Finishes all copies that were begun.
   ~Copier();
   Copier(const Copier&) = delete;
   Copier& operator=(const Copier&) = delete;
 
-  // Answers the copy's number.
+  // Returns the number of the copy.
   std::uint64_t begin(void* target, const void* source, std::size_t size);
-  // Whether it and all before it are done.
+  // Returns true if this copy and all earlier ones are done, false after the timeout.
   bool wait(std::uint64_t copy, std::chrono::milliseconds timeout);
 
  private:

@@ -13,7 +13,8 @@ std::int64_t now_ns() {
       .count();
 }
 
-// Looks again after every ring until `look` finds something, the time is over or a signal came.
+// Calls `look` after every ring of the bell, until it returns true, the time is over or a signal
+// arrives.
 template <typename Look>
 base::Wake wait_for(base::Doorbell& bell, std::int64_t timeout_ns, const Look& look) {
   std::int64_t end = -1;
@@ -37,7 +38,7 @@ std::uint32_t Exchange::claim(std::uint32_t worker, std::uint64_t avoid) {
   auto& taken = region_->control(worker).taken;
   for (std::uint32_t slot = 0; slot < region_->slots(); ++slot) {
     if ((avoid >> slot & 1U) != 0 || taken[slot].load(std::memory_order_acquire) != 0) continue;
-    taken[slot].store(1, std::memory_order_relaxed);  // only its worker takes it
+    taken[slot].store(1, std::memory_order_relaxed);  // only this worker claims its slots
     return slot;
   }
   return PACELINE_LOADER_MAX_SLOTS;
@@ -59,7 +60,7 @@ void Exchange::flush(std::uint32_t worker) {
   Outbox& outbox = sides_[worker].outbox;
   if (outbox.bytes.empty()) return;
   Control& control = region_->control(worker);
-  // Said first, so that a worker that makes room from now on rings.
+  // Set before writing, so that a worker that makes room from now on rings the bell.
   control.backlog.store(1, std::memory_order_seq_cst);
   const std::size_t sent = region_->down(worker).write(
       reinterpret_cast<const std::byte*>(outbox.bytes.data()) + outbox.sent,
@@ -85,7 +86,7 @@ base::Wake Exchange::collect(std::int64_t timeout_ns, std::uint32_t& worker,
       base::ByteRing ring = region_->up(candidate);
       const bool something = ring.readable() > 0;
       const bool whole = something && sides_[candidate].from_worker.read_message(ring, collected_);
-      if (something) region_->control(candidate).bell.ring();  // there is room now
+      if (something) region_->control(candidate).bell.ring();  // the ring has room again
       if (!whole) continue;
       next_ = (candidate + 1) % workers;
       worker = candidate;

@@ -4,12 +4,13 @@
 // `paceline.loader.DataLoader` and `accelerate`). copier.hpp copies batches out of the memory for
 // `pin_memory=True`.
 //
-// One loader as its processes use it: the region, and how far this process is with each message.
-// What the C ABI exports.
+// An Exchange is one loader as one of its processes sees it: the region, and how far this process
+// is with each message. The C ABI exports its functions.
 //
-// Ownership: of the region. Threads: collect by one at a time, tell by any of the maker's, each
-// worker's (claim among them) by that worker's one; release by any. Forked children use nothing
-// that locks. Failure: bad_alloc only.
+// Ownership: owns the region. Threads: one thread at a time calls collect, and any thread of the
+// maker calls tell. Each worker's functions, claim among them, are called by one thread of that
+// worker. Any thread calls release. Forked children use nothing that locks. Failure: bad_alloc
+// only.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +33,10 @@ class Exchange {
   std::uint32_t claim(std::uint32_t worker, std::uint64_t avoid);
   void release(std::uint32_t worker, std::uint32_t slot);
 
-  // Maker's.
+  // Called by the maker.
   void tell(std::uint32_t worker, const void* data, std::uint64_t size);
   base::Wake collect(std::int64_t timeout_ns, std::uint32_t& worker, std::string*& message);
-  // Workers'.
+  // Called by workers.
   base::Wake hear(std::uint32_t worker, std::int64_t timeout_ns, std::string*& message);
   base::Wake answer(std::uint32_t worker, const void* data, std::uint64_t size,
                     std::int64_t timeout_ns, std::uint64_t& sent);
@@ -45,13 +46,13 @@ class Exchange {
     std::string bytes;  // framed messages
     std::size_t sent = 0;
   };
-  struct Side {  // one worker's, as one process sees it
+  struct Side {  // the state of one worker's streams in this process
     Outbox outbox;
     Inbox from_worker;
     Inbox from_maker;
     std::string heard;
   };
-  void flush(std::uint32_t worker);  // outboxes_ is locked
+  void flush(std::uint32_t worker);  // the caller holds outboxes_
 
   std::unique_ptr<Region> region_;
   std::mutex outboxes_;  // a loader may be shut down while another thread waits in collect

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exported functions (loader.h): arguments checked, then one call. No exception leaves.
+// The functions of loader.h. Each checks its arguments and makes one call; no exception leaves it.
 #include <cerrno>
 #include <new>
 #include <string>

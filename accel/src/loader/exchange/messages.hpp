@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages over byte rings: eight bytes of length, then the bytes. Both sides keep how far they
-// are, so that a message larger than the ring passes in pieces.
+// Messages over byte rings: eight bytes of length, then the bytes. Both sides store their progress,
+// so a message larger than the ring passes in pieces.
 //
-// Ownership: none of the memory. Threads: one for each object. Nothing waits, nothing fails but
-// allocation (bad_alloc).
+// Ownership: owns none of the memory. Threads: one thread for each object. Nothing waits. Failure:
+// bad_alloc only.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace paceline::loader {
 
 inline constexpr std::uint64_t kLengthBytes = 8;
 
-// Writes what fits of a message of which `sent` bytes, its length among them, have gone. Whether it
-// has gone wholly.
+// Writes as much of a message as fits. `sent` counts the bytes already written, those of the length
+// included. Returns true once the whole message is written.
 inline bool write_message(base::ByteRing ring, const void* data, std::uint64_t size,
                           std::uint64_t& sent) {
   if (sent < kLengthBytes) {
@@ -34,8 +34,8 @@ inline bool write_message(base::ByteRing ring, const void* data, std::uint64_t s
 
 class Inbox {
  public:
-  // Takes what is there, and never a byte of the next message. Whether a message is whole; it then
-  // begins anew.
+  // Reads the available bytes, but never a byte of the next message. Returns true if a message is
+  // complete; the inbox is then ready for the next one.
   bool read_message(base::ByteRing ring, std::string& message) {
     if (got_ < kLengthBytes) {
       got_ += ring.read(reinterpret_cast<std::byte*>(&length_) + got_, kLengthBytes - got_);
@@ -44,7 +44,7 @@ class Inbox {
     }
     while (body_.size() < length_) {
       const std::size_t before = body_.size();
-      // By what has come, not by what is announced.
+      // Grow by the bytes that arrived, not by the announced length, which may be wrong.
       body_.resize(before + static_cast<std::size_t>(
                                 std::min<std::uint64_t>(length_ - before, ring.readable())));
       if (ring.read(reinterpret_cast<std::byte*>(body_.data()) + before, body_.size() - before) ==
@@ -57,7 +57,7 @@ class Inbox {
   }
 
  private:
-  std::uint64_t got_ = 0;  // of the length
+  std::uint64_t got_ = 0;  // bytes read of the length
   std::uint64_t length_ = 0;
   std::string body_;
 };

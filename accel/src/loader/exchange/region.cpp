@@ -26,7 +26,7 @@ Region::~Region() { ::munmap(base_, size_); }
 
 std::unique_ptr<Region> Region::open(std::uint32_t workers, std::uint32_t slots,
                                      std::uint64_t slot_bytes, int& error) {
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 46;  // of address space
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 46;  // bytes of address space
   if (workers == 0 || workers > PACELINE_LOADER_MAX_WORKERS || slots == 0 ||
       slots > PACELINE_LOADER_MAX_SLOTS || slot_bytes == 0 ||
       slot_bytes > kMost / workers / slots) {
@@ -47,8 +47,8 @@ std::unique_ptr<Region> Region::open(std::uint32_t workers, std::uint32_t slots,
   error = base == MAP_FAILED ? errno : 0;
   ::close(fd);
   if (base == MAP_FAILED) return nullptr;
-  ::madvise(base, size, MADV_DONTDUMP);  // a core file need not hold the batches
-  // The file is all zeros, which is what every cursor, bell and slot begins with.
+  ::madvise(base, size, MADV_DONTDUMP);  // keeps batches out of core files
+  // Cursors, bells and slots all begin as zeros, and so does the file.
   return std::unique_ptr<Region>(
       new Region(static_cast<std::byte*>(base), size, workers, slots, rounded));
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shared memory of one loader: for each worker a control block, a ring each way and its slots.
-// Mapped once by the maker; forked workers have it at the same address. The file is sparse: only
-// what has been written takes memory.
+// The shared memory of one loader. Each worker has a control block, a ring in each direction, and
+// its slots. The maker maps it once, and forked workers have it at the same address. The file is
+// sparse: only written pages take memory.
 //
-// Ownership: the mapping is the object's; destroying it in a forked child unmaps it there only.
-// Threads: immutable; what lies in it is synchronised by itself. Failure: open returns null and
-// says the errno.
+// Ownership: the object owns the mapping. Destroying it in a forked child unmaps it in the child
+// only. Threads: the object is immutable; the shared contents synchronise themselves. Failure: open
+// returns null and sets the errno.
 #pragma once
 
 #include <array>
@@ -20,13 +20,13 @@
 
 namespace paceline::loader {
 
-// Indices of some thousand samples, or what a batch holds beside its tensors. Larger messages pass
-// in pieces.
+// Room for the indices of some thousand samples, or for the parts of a batch that are no tensors.
+// Larger messages pass in pieces.
 inline constexpr std::size_t kRingBytes = 256UL * 1024;
 
 struct Control {
-  alignas(64) base::Doorbell bell;                 // of the worker
-  alignas(64) std::atomic<std::uint32_t> backlog;  // the maker has more to tell than fits
+  alignas(64) base::Doorbell bell;                 // wakes the worker
+  alignas(64) std::atomic<std::uint32_t> backlog;  // 1: the maker has more to send
   base::RingCursors down;                          // maker to worker
   base::RingCursors up;
   alignas(64) std::array<std::atomic<std::uint32_t>, PACELINE_LOADER_MAX_SLOTS> taken;

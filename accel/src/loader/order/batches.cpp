@@ -15,16 +15,18 @@ namespace {
 
 using Samples = std::span<const std::uint64_t>;
 
-// Apart from the streams of order.cpp, which are numbers of windows.
+// Streams of random numbers. order.cpp uses the numbers of windows as streams, so these lie far
+// above.
 constexpr std::uint64_t kStepsStream = std::uint64_t{1} << 62;
 constexpr std::uint64_t kRanksStream = std::uint64_t{1} << 63;
 
-// One pool, sorted: the longest sample first.
+// The samples of one pool, sorted with the longest first.
 class Pool {
  public:
   Pool(const Batching& batching, Samples lengths, Samples samples)
       : batching_(batching), lengths_(lengths), samples_(samples.size()) {
-    // Those of one length as they come: which of them are a batch is chance.
+    // Samples of equal length keep their order in the sequence, so chance decides which share a
+    // batch.
     std::vector<std::size_t> places(samples.size());
     std::iota(places.begin(), places.end(), std::size_t{0});
     const auto key = [&](std::size_t place) { return std::pair(~lengths_[samples[place]], place); };
@@ -33,15 +35,16 @@ class Pool {
                            [&](std::size_t place) { return samples[place]; });
   }
 
-  // How many batches there must be for a budget: cut in order, each as full as it allows.
+  // Returns how many batches a budget needs, if the sorted samples are cut in order and each batch
+  // is as full as the budget allows.
   [[nodiscard]] std::size_t needed(std::uint64_t budget) const {
     std::size_t batches = 0;
     for (std::size_t begin = 0; begin < samples_.size(); begin = end_of(begin, budget)) ++batches;
     return batches;
   }
 
-  // `count` batches of about the same cost: cuts of the sorted samples. At least
-  // needed(max_tokens), at most one for each sample.
+  // Cuts the sorted samples into `count` batches of about the same cost. `count` is at least
+  // needed(max_tokens), and at most the number of samples.
   [[nodiscard]] std::vector<Samples> cut(std::size_t count) const {
     std::uint64_t low = 1;
     std::uint64_t high = batching_.max_tokens;
@@ -64,7 +67,7 @@ class Pool {
     return batches;
   }
 
-  // Of a batch, sorted or not.
+  // Returns the cost of a batch. The batch need not be sorted.
   [[nodiscard]] std::uint64_t cost(Samples batch) const {
     std::uint64_t sum = 0;
     std::uint64_t longest = 0;
@@ -114,7 +117,7 @@ class Pool {
   std::vector<std::uint64_t> samples_;
 };
 
-using Step = std::vector<std::vector<std::uint64_t>>;  // a batch for each rank
+using Step = std::vector<std::vector<std::uint64_t>>;  // one batch for each rank
 
 std::uint64_t spread(const Pool& pool, const Step& step) {
   std::uint64_t least = UINT64_MAX;
@@ -127,7 +130,7 @@ std::uint64_t spread(const Pool& pool, const Step& step) {
   return most - least;
 }
 
-// The samples of a step's batches, dealt out there and back again.
+// Deals the samples of a step's batches out to the ranks, forwards and backwards in turn.
 Step dealt(std::span<const Samples> batches) {
   Step step(batches.size());
   std::size_t number = 0;
@@ -165,7 +168,7 @@ void append(const Batching& batching, const Pool& pool, std::size_t steps, std::
   for (const std::size_t at : order) {
     Step step =
         step_of(batching, pool, std::span(cuts).subspan(at * batching.ranks, batching.ranks));
-    // Or the first rank would always have the longest samples.
+    // Without this, the first rank would always get the longest samples.
     permute(std::span(step),
             Random(batching.seed, batching.epoch, kRanksStream + batches.ends.size()));
     for (const auto& batch : step) {
@@ -193,12 +196,12 @@ Batches batches_of(const Batching& batching, Samples lengths, Samples sequence) 
     };
     auto pool = std::make_optional<Pool>(batching, lengths, samples);
     std::size_t steps = steps_of(*pool);
-    if (steps * ranks > samples.size()) {  // one each is not enough for all ranks
+    if (steps * ranks > samples.size()) {  // there are fewer samples than batches
       if (last && !batching.drop_last && !samples.empty()) {
         for (std::size_t i = 0; samples.size() < steps * ranks; ++i)
           samples.push_back(sequence[i % sequence.size()]);
       } else {
-        samples.resize(samples.size() / ranks * ranks);  // the rest is the next pool's
+        samples.resize(samples.size() / ranks * ranks);  // the next pool takes the rest
       }
       pool.emplace(batching, lengths, samples);
       steps = steps_of(*pool);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exported functions (batches.h): arguments checked, then one call. No exception leaves.
+// The functions of batches.h. Each checks its arguments and makes one call; no exception leaves it.
 #include <algorithm>
 #include <new>
 #include <numeric>

@@ -10,7 +10,7 @@
 namespace paceline::loader {
 namespace {
 
-// The whole sequence, before ranks divide it: one window after the other.
+// The sequence of all ranks together, made one window after the other.
 class Sequence {
  public:
   Sequence(const Order& order, std::span<const std::uint64_t> counts)
@@ -26,7 +26,7 @@ class Sequence {
   }
 
  private:
-  // Windows before it are only counted.
+  // Earlier windows are counted, not made.
   void make_window_of(std::uint64_t place) {
     const std::size_t width = std::max(order_.window, 1U);
     begin_ = 0;
@@ -52,7 +52,7 @@ class Sequence {
   std::vector<std::uint64_t> begins_;
   std::vector<std::uint64_t> shards_;
   std::vector<std::uint64_t> window_;
-  std::uint64_t begin_ = 0;  // of the window, in the sequence
+  std::uint64_t begin_ = 0;  // where the window begins in the sequence
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SplitMix64, begun anew for each purpose from numbers that name it: what it yields is part of
-// orders and of augmentation, the same on every machine and in every release.
+// SplitMix64, seeded anew for each purpose from the numbers that identify it. Orders and
+// augmentation depend on its values, so they are the same on every machine and in every release.
 //
 // Ownership: none. Threads: a value. Failure: none.
 #pragma once
@@ -19,16 +19,16 @@ class Random {
     state_ = next() ^ stream;
   }
 
-  // Below `bound`, each as likely.
+  // Returns a number below `bound`; all are equally likely.
   std::uint64_t below(std::uint64_t bound) {
-    const std::uint64_t rest = (0 - bound) % bound;  // of 2^64: what would come more often
+    const std::uint64_t rest = (0 - bound) % bound;  // values below this would bias the result
     for (;;) {
       const std::uint64_t value = next();
       if (value >= rest) return value % bound;
     }
   }
 
-  // At least 0, below 1.
+  // Returns a number of at least 0 and below 1.
   double fraction() { return static_cast<double>(next() >> 11) * 0x1p-53; }
 
  private:

@@ -10,7 +10,7 @@ namespace {
 
 using Bytes = std::span<const std::uint8_t>;
 
-// A number of `size` bytes, or zero outside.
+// Reads a number of `size` bytes. Returns 0 if it lies outside.
 std::uint32_t number_at(Bytes bytes, std::size_t at, std::size_t size, bool little) {
   if (at > bytes.size() || size > bytes.size() - at) return 0;
   std::uint32_t value = 0;
@@ -25,7 +25,7 @@ bool begins_with(Bytes bytes, std::string_view text) {
                     [](char a, std::uint8_t b) { return static_cast<std::uint8_t>(a) == b; });
 }
 
-// The first directory of a TIFF header.
+// Reads the orientation from the first directory of a TIFF header.
 int orientation_in(Bytes tiff) {
   constexpr std::uint32_t kOrientation = 0x0112;
   constexpr std::uint32_t kShort = 3;
@@ -52,11 +52,11 @@ int orientation_of(std::span<const std::uint8_t> file) {
   std::size_t at = 2;
   while (at + 4 <= file.size() && file[at] == 0xFF) {
     const std::uint8_t marker = file[at + 1];
-    if (marker == 0xFF) {  // filling
+    if (marker == 0xFF) {  // a fill byte
       ++at;
       continue;
     }
-    if (marker == 0xDA || marker == 0xD9) break;  // pixels follow, or nothing
+    if (marker == 0xDA || marker == 0xD9) break;  // pixels follow, or the file ends
     const std::size_t length = number_at(file, at + 2, 2, false);
     if (length < 2 || length > file.size() - at - 2) break;
     const Bytes content = file.subspan(at + 4, length - 2);

@@ -45,7 +45,7 @@ bool find(void* library, const char* name, Function& function) {
   return function != nullptr;
 }
 
-std::uint8_t product(unsigned a, unsigned b) {  // of two parts of 255, rounded
+std::uint8_t product(unsigned a, unsigned b) {  // the rounded product of two fractions of 255
   const unsigned sum = a * b + 128;
   return static_cast<std::uint8_t>((sum + (sum >> 8)) >> 8);
 }
@@ -54,7 +54,7 @@ void grey_to_four(const std::uint8_t* from, std::uint8_t* to, std::size_t pixels
   for (std::size_t i = 0; i < pixels; ++i, to += 4) to[0] = to[1] = to[2] = to[3] = from[i];
 }
 
-// Adobe's way, which is every CMYK file's: what is stored is 255 minus the ink.
+// Every CMYK file follows Adobe's convention: it stores 255 minus the ink.
 void cmyk_to_four(std::uint8_t* pixels, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i, pixels += 4) {
     const unsigned light = pixels[3];
@@ -94,9 +94,9 @@ std::expected<std::shared_ptr<const JpegLibrary>, std::string> JpegLibrary::load
   return loaded;
 }
 
-// What libjpeg is given points into it: it stays where it is made. Errors leave libjpeg by longjmp,
-// over its own frames only: every call has its own setjmp, and nothing of ours between that needs
-// an end.
+// libjpeg keeps pointers into the state, so it never moves. On an error libjpeg leaves by longjmp.
+// The jump crosses only libjpeg's frames: every call has its own setjmp, and no object in between
+// needs a destructor.
 struct JpegReader::State {
   jpeg_decompress_struct info{};
   jpeg_error_mgr errors{};
@@ -141,7 +141,7 @@ struct JpegReader::State {
       of(info).fail("the file has more than 500 scans");
   }
 
-  // Runs one call of libjpeg's. What is captured must need no end: an error jumps over it.
+  // Runs one call of libjpeg. An error jumps over `call`, so its captures must need no destructor.
   template <typename Call>
   bool guarded(Call call) {
     if (setjmp(failed) != 0) {  // NOLINT(cert-err52-cpp)
@@ -185,7 +185,7 @@ bool JpegReader::open(std::span<const std::uint8_t> file) {
   State& state = *state_;
   if (!state.created) return false;
   state.library->abort(&state.info);
-  state.info.output_width = 0;  // of the last file
+  state.info.output_width = 0;  // forget the width of the last file
   state.source.next_input_byte = file.data();
   state.source.bytes_in_buffer = file.size();
   if (file.size() < 2 || file[0] != 0xFF || file[1] != 0xD8) {
@@ -258,8 +258,8 @@ bool JpegReader::finish() {
   State& state = *state_;
   const auto left = static_cast<int>(state.info.output_height - state.info.output_scanline);
   if (left > 0) {
-    // Skipping to the very end would leave what follows unread: the last row is decoded, and thrown
-    // away.
+    // Skipping to the end would leave the last bytes unread. So the last row is decoded and
+    // dropped.
     state.last.resize(std::size_t{state.info.output_width} * 4);
     if (!skip(left - 1) || !read(state.last.data(), 0, 1)) return false;
   }

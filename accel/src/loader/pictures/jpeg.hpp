@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// JPEG files by libjpeg-turbo, which is found at run time: its library lies beside ours in the
-// runtime's folder, and where it does not, there are no pictures, and who asks is told so.
+// Decodes JPEG files with libjpeg-turbo, which is found at run time beside our own library. If it
+// is missing, no pictures can be decoded, and load() says so.
 //
-// Pixels are Pillow's: the exact transform, smooth upsampling, and grey and CMYK files made RGB as
-// Image.convert does it. So is what counts as broken: a file that ends early is an error, one that
-// merely warns is not.
+// Pixels equal those of Pillow: the exact transform, smooth upsampling, and the conversion of grey
+// and CMYK files to RGB of Image.convert. Broken files are those that Pillow refuses: a file that
+// ends early is an error, a file that merely warns is not.
 //
-// Ownership: a JpegLibrary is never unloaded; a JpegReader keeps its buffers from file to file.
-// Threads: a reader belongs to one. Failure: text without the file's name, which the caller knows.
-// Bounded: kMostPixels, 1 GiB of libjpeg's memory, kMostScans.
+// Ownership: a JpegLibrary is never unloaded. A JpegReader keeps its buffers from file to file.
+// Threads: a reader belongs to one thread. Failure: text without the name of the file, which the
+// caller adds. Limits: kMostPixels, 1 GiB of libjpeg's memory, kMostScans.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +20,13 @@
 
 namespace paceline::loader {
 
-// where Pillow calls a file a decompression bomb
+// above this, Pillow reports a decompression bomb
 constexpr std::uint64_t kMostPixels = 178'956'970;
 constexpr int kMostScans = 500;
 
 class JpegLibrary {
  public:
-  // An empty path: the one beside our own library.
+  // An empty path means the file beside our own library.
   static std::expected<std::shared_ptr<const JpegLibrary>, std::string> load(
       const std::string& path);
 
@@ -43,19 +43,20 @@ class JpegReader {
   JpegReader(const JpegReader&) = delete;
   JpegReader& operator=(const JpegReader&) = delete;
 
-  // Reads a file's header. The bytes stay the caller's and must stay there until the last call for
-  // this file.
+  // Reads the header of a file. The bytes belong to the caller, and must stay until the last call
+  // for this file.
   bool open(std::span<const std::uint8_t> file);
-  // Of the picture, then (after start) of the scaled one.
+  // The size of the picture; after start(), the size of the scaled picture.
   int width() const;
   int height() const;
-  // 1, 2, 4 or 8: each side divided by it, rounded up, as Image.draft has it.
+  // Begins to decode. The denominator is 1, 2, 4 or 8: each side is divided by it and rounded up,
+  // as by Image.draft.
   bool start(int denominator);
-  // The next rows, four bytes a pixel, the fourth without a meaning.
+  // Reads the next rows. A pixel has four bytes, the fourth without a meaning.
   bool read(std::uint8_t* rows, std::size_t stride, int count);
-  // The next rows are not wanted, which costs less. There is a row behind them.
+  // Skips the next rows, which costs less than reading them. A row must follow the skipped ones.
   bool skip(int rows);
-  // Skips what is left, and tells whether the file ends as it should.
+  // Skips the remaining rows. Returns whether the file ends as it should.
   bool finish();
   const std::string& why() const;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In place of jpeg.cpp where the build found no libjpeg-turbo: everything stays, and who asks for
-// pictures is told.
+// Replaces jpeg.cpp if the build found no libjpeg-turbo. Everything else works, and opening
+// pictures returns the reason.
 #include "loader/pictures/jpeg.hpp"
 
 namespace paceline::loader {

@@ -10,11 +10,11 @@
 namespace paceline::loader {
 namespace {
 
-constexpr std::int32_t kStrip = 16;  // rows: what is decoded is resized while it is near
+constexpr std::int32_t kStrip = 16;  // rows: decoded rows are resized while they are in the cache
 
 std::size_t size_of(std::int32_t count) { return static_cast<std::size_t>(count); }
 
-// A vector's own growth would keep what nobody reads.
+// Clears first, because growing a vector copies bytes that are no longer needed.
 std::uint8_t* room(std::vector<std::uint8_t>& buffer, std::size_t size) {
   if (buffer.size() < size) {
     buffer.clear();
@@ -23,7 +23,7 @@ std::uint8_t* room(std::vector<std::uint8_t>& buffer, std::size_t size) {
   return buffer.data();
 }
 
-// Of this thread's processor time: on a busy machine the other one says little of the decoder.
+// The processor time of this thread. On a busy machine, wall time says little about the decoder.
 std::uint64_t processor_time() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -43,7 +43,7 @@ class Watch {
   std::uint64_t began_;
 };
 
-// Where in the file's picture, of width and height, the pixel of the turned one lies.
+// Maps a pixel of the turned picture to the picture in the file, which has this width and height.
 struct Turn {
   int orientation;
   std::int32_t width;
@@ -138,8 +138,8 @@ bool Painter::from_file(const View& view) {
   return reader_.finish();
 }
 
-// Turned pictures are made as a whole first: mirrored or exchanged, a resized one would be rounded
-// elsewhere.
+// A turned picture is decoded as a whole and turned before it is resized. Turning it afterwards
+// would round other pixels.
 bool Painter::from_memory(const View& view, int orientation) {
   const Turn turn{.orientation = orientation, .width = reader_.width(), .height = reader_.height()};
   const std::int32_t width = orientation >= 5 ? turn.height : turn.width;

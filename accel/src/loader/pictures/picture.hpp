@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One JPEG file into one picture of a batch: decoded, framed, resized, mirrored, and written as
-// channels of bytes or of normalised floats (channel by channel, as PyTorch's convolutions want
-// them).
+// Turns one JPEG file into one picture of a batch: decodes, crops, resizes and mirrors it. The
+// result is channel by channel, as PyTorch's convolutions want it: bytes or normalised floats.
 //
-// The floats are PyTorch's for `(value / 255 - mean) / std`, each operation rounded to 32 bits.
+// The floats equal PyTorch's for `(value / 255 - mean) / std`, with each operation rounded to 32
+// bits.
 //
-// Ownership: a Painter keeps its buffers. Threads: a Painter belongs to one; a Style is immutable.
-// Failure: text without the file's name.
+// Ownership: a Painter keeps its buffers. Threads: a Painter belongs to one thread; a Style is
+// immutable. Failure: text without the name of the file.
 #pragma once
 
 #include <array>
@@ -28,8 +28,8 @@ struct Style {
   Framing framing;
   Filter filter = Filter::kBilinear;
   bool floats = false;
-  bool scaled = false;  // the decoder may divide the sides, as Image.draft lets it
-  bool turned = false;  // by the file's EXIF data, as ImageOps.exif_transpose does it
+  bool scaled = false;  // the decoder may divide the sides, as with Image.draft
+  bool turned = false;  // turned by the EXIF data, as by ImageOps.exif_transpose
   std::array<float, 3> mean{};
   std::array<float, 3> deviation{1, 1, 1};
 
@@ -51,9 +51,9 @@ class Painter {
   // `target` has room for style.bytes().
   std::expected<void, std::string> paint(std::span<const std::uint8_t> file, const Place& place,
                                          void* target);
-  // What paint would deliver of it.
+  // Returns the view that paint() would deliver.
   std::expected<View, std::string> view(std::span<const std::uint8_t> file, const Place& place);
-  // Nanoseconds of processor time in the decoder so far.
+  // The processor time spent in the decoder so far, in nanoseconds.
   std::uint64_t decoding() const { return decoding_; }
 
  private:
@@ -69,13 +69,13 @@ class Painter {
   std::array<std::array<float, 256>, 3> floats_{};
   Axis across_;
   Axis down_;
-  bool is_across_ = false;  // whether that side is resized at all
+  bool is_across_ = false;  // whether the width changes
   bool is_down_ = false;
   std::vector<std::uint8_t> strip_;
   std::vector<std::uint8_t> whole_;
-  // resized across; the first one is row down_.lowest() of the region
+  // Rows after resizing their width. The first is row down_.lowest() of the region.
   std::vector<std::uint8_t> rows_;
-  std::size_t stride_ = 0;  // of rows_
+  std::size_t stride_ = 0;  // the stride of rows_
   std::int32_t first_ = 0;
   std::vector<std::uint8_t> row_;
   std::uint64_t decoding_ = 0;

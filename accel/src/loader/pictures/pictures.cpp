@@ -11,10 +11,10 @@
 namespace paceline::loader {
 namespace {
 
-constexpr std::uint64_t kMostOfPicture = 256 << 20;  // bytes of a file
+constexpr std::uint64_t kMostOfPicture = 256 << 20;  // most bytes of a file
 constexpr std::size_t kMostOfNumber = 64;
 
-// A whole number, with white space around it as an editor leaves it.
+// Reads a whole number. White space around it is allowed, because editors add it.
 std::optional<std::int64_t> number_of(std::span<const std::uint8_t> bytes) {
   std::string_view text(reinterpret_cast<const char*>(bytes.data()),
                         std::min(bytes.size(), kMostOfNumber));
@@ -37,7 +37,7 @@ Pictures::Pictures(const Shards& shards, JpegLibrary library, Style style, Pictu
     for (std::uint32_t i = 0; i < std::max(threads, 1U); ++i)
       threads_.emplace_back([this] { work(); });
   } catch (const std::system_error&) {
-    if (threads_.empty()) throw std::bad_alloc();  // fewer are enough, none is not
+    if (threads_.empty()) throw std::bad_alloc();  // fewer threads are enough, none is not
   }
 }
 
@@ -142,7 +142,7 @@ void Pictures::work() {
     const std::size_t index = batch->next++;
     const std::uint64_t before = painter.decoding();
     lock.unlock();
-    // it stays: nobody forgets a batch that is not done
+    // The batch stays valid here: wait() removes only finished batches.
     std::string why = make(painter, file, *batch, index);
     lock.lock();
     decoding_ += painter.decoding() - before;

@@ -2,14 +2,15 @@
 // The room pictures decodes, crops, resizes and normalises JPEG files of tar shards, for
 // `paceline.loader.ImageShards`.
 //
-// Threads that make batches of pictures out of tar shards. A batch begins as a list of samples and
-// the memory that its pictures go to; whoever waits for it is told when all are there, or of the
-// first sample, in the batch's order, that could not be made.
+// A Pictures object owns threads that make batches of pictures. A batch begins as a list of samples
+// and the memory for its pictures. wait() reports that all pictures are done, or the first sample
+// in the order of the batch that failed.
 //
-// Ownership: the shards and a batch's memory are the caller's and must stay until the batch has
-// been waited for, or this has ended. Threads: any may call. Batches are begun on in the order they
-// came in; how many there are is the caller's to bound. Forks: a child has no threads; it must
-// neither call nor end this. Failure: text that names shard, sample and reason.
+// Ownership: the shards and the memory of a batch belong to the caller. They must stay until the
+// batch has been waited for, or until this object is destroyed. Threads: any thread may call.
+// Batches are started in the order in which they were begun; the caller limits their number. Forks:
+// a child has no threads, so it must neither call nor destroy this object. Failure: text that names
+// the shard, the sample and the reason.
 #pragma once
 
 #include <chrono>
@@ -31,8 +32,8 @@
 namespace paceline::loader {
 
 struct PictureMembers {
-  std::vector<std::string> pictures;  // extensions; a sample's picture is the first that it has
-  std::string target;                 // of a whole number in decimal; empty: none is read
+  std::vector<std::string> pictures;  // extensions; the first that a sample has is its picture
+  std::string target;  // extension of a whole number in decimal; empty: no targets are read
 };
 
 class Pictures {
@@ -43,18 +44,18 @@ class Pictures {
   Pictures(const Pictures&) = delete;
   Pictures& operator=(const Pictures&) = delete;
 
-  // Answers the batch's number. `target` has room for all pictures, `numbers` for one for each
-  // sample if they are read.
+  // Returns the number of the batch. `target` has room for all pictures. `numbers` has room for one
+  // number for each sample, if targets are read.
   std::uint64_t begin(std::uint64_t epoch, std::span<const std::uint64_t> samples, void* target,
                       std::int64_t* numbers);
-  // Nothing: not yet. A batch is forgotten once it was told; so is one that is not known, as an
-  // error.
+  // Returns nullopt if the batch is not done after the timeout. A batch is forgotten once its
+  // result was returned. An unknown batch is an error.
   std::optional<std::expected<void, std::string>> wait(std::uint64_t batch,
                                                        std::chrono::milliseconds timeout);
 
-  // What the picture of a sample would show.
+  // Returns what the picture of a sample would show.
   std::expected<View, std::string> view(std::uint64_t epoch, std::uint64_t sample) const;
-  // nanoseconds of processor time in the decoder, of all threads, of finished pictures
+  // Processor time of all threads in the decoder for finished pictures, in nanoseconds.
   std::uint64_t decoding() const;
 
  private:
@@ -66,7 +67,7 @@ class Pictures {
     std::int64_t* numbers = nullptr;
     std::size_t next = 0;
     std::size_t done = 0;
-    std::size_t bad = 0;  // index of the first that failed, if there is a `why`
+    std::size_t bad = 0;  // index of the first that failed, if `why` is set
     std::string why;
   };
   void work();

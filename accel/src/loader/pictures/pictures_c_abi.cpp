@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exported functions (pictures.h): arguments checked, then one call. No exception leaves.
+// The functions of pictures.h. Each checks its arguments and makes one call; no exception leaves
+// it.
 #include <unistd.h>
 
 #include <chrono>
@@ -37,7 +38,7 @@ constexpr std::uint32_t kMostThreads = 1024;
 
 bool within(double low, double value, double high) { return value >= low && value <= high; }
 
-// What is wrong with it, or nothing.
+// Returns what is wrong with a style, or an empty string.
 std::string check(const paceline_pictures_style& style) {
   if ((style.flags & ~kFlags) != 0 || style.crop > PACELINE_CROP_CENTER ||
       style.filter > PACELINE_FILTER_LANCZOS)
@@ -125,8 +126,8 @@ int paceline_pictures_open(const struct paceline_shards* shards,
 
 void paceline_pictures_close(struct paceline_pictures* pictures) {
   if (pictures == nullptr) return;
-  // A forked child has none of the threads that would have to end, and locks may be held by them
-  // for ever.
+  // A forked child has no threads to join, and its copies of their locks may be held for ever. So
+  // the child leaks the object.
   if (pictures->owner != ::getpid()) static_cast<void>(pictures->it.release());
   delete pictures;
 }

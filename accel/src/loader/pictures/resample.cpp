@@ -61,13 +61,13 @@ Shape shape_of(Filter filter) {
   return {triangle, 1.0};
 }
 
-// Half away from zero, and what is left of the point is dropped.
+// Rounds half away from zero.
 std::int32_t whole(double weight) {
   const double scaled = weight * (1 << kWeightBits);
   return static_cast<std::int32_t>(weight < 0 ? scaled - 0.5 : scaled + 0.5);
 }
 
-// Towards zero, also below it: as Pillow cuts off.
+// Truncates towards zero, also negative values, as Pillow does.
 std::int32_t pixel_at(double place) {
   const double shifted = place + 0.5;
   return static_cast<std::int32_t>(shifted);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passes with AVX2. There is a multiplication of two pairs of 16-bit numbers added up, and none
-// as quick of 32-bit ones; so a weight is two parts, high * 2^15 + low, each summed for itself. The
-// sums wrap, but what they come to at last does not.
+// The passes with AVX2. One instruction multiplies two pairs of 16-bit numbers and adds the
+// products; none is as fast for 32-bit numbers. So a weight is split into high * 2^15 + low, and
+// each part is summed separately. The sums may wrap, but the final result does not.
 #include <immintrin.h>
 
 #include <cstring>
@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kLowBits = 15;
 constexpr std::int32_t kHalf = 1 << (kWeightBits - 1);
-constexpr std::size_t kGroup = 4;                // source pixels at once
-constexpr std::size_t kPacked = 2 * 4 * kGroup;  // numbers for a group: low parts, then high parts
+constexpr std::size_t kGroup = 4;                // source pixels of one step
+constexpr std::size_t kPacked = 2 * 4 * kGroup;  // numbers of a group: low parts, then high parts
 
 std::int16_t low_of(std::int32_t weight) {
   return static_cast<std::int16_t>(weight & ((1 << kLowBits) - 1));
@@ -25,7 +25,7 @@ std::size_t groups_of(const Axis& axis, std::size_t pixel) {
   return (static_cast<std::size_t>(axis.reach[pixel].count) + kGroup - 1) / kGroup;
 }
 
-// For each group two vectors: weights 0 and 1 for each of four channels, then 2 and 3.
+// Each group gets two vectors: weights 0 and 1 for each of four channels, then weights 2 and 3.
 void prepare(Axis& axis) {
   axis.packed.resize(axis.weights.size() / kGroup * kPacked);
   std::int16_t* to = axis.packed.data();
@@ -112,7 +112,7 @@ void vertical(const Axis& axis, std::size_t pixel, const std::uint8_t* source,
     __m256i low[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     __m256i high[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     for (std::size_t i = 0; i < count; i += 2) {
-      const bool pair = i + 1 < count;  // else its weight is zero, and the row need not be there
+      const bool pair = i + 1 < count;  // else the second weight is 0 and no row is read
       const std::uint8_t* from = source + i * source_stride + at;
       const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
       const __m128i second =

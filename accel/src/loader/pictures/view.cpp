@@ -9,13 +9,14 @@
 namespace paceline::loader {
 namespace {
 
-// apart from those of orders: augmentation has its own
+// Augmentation has its own streams of random numbers, apart from those of orders.
 constexpr std::uint64_t kStreams = 1ULL << 63;
 
-// halves to even
+// Rounds half to even.
 std::int32_t rounded(double value) { return static_cast<std::int32_t>(std::nearbyint(value)); }
 
-// Ten tries, then the middle of the picture, as wide or as high as the bounds allow.
+// Tries ten random regions. If none fits, it takes the middle of the picture, as wide or as high as
+// the bounds allow.
 void choose_region(const Framing& framing, std::int32_t width, std::int32_t height, Random& random,
                    View& view) {
   constexpr int kTries = 10;

@@ -25,7 +25,7 @@ std::uint64_t little(std::string_view bytes, std::size_t at, std::size_t size) {
   return value;
 }
 
-// Exactly `size` bytes of the file, or what is wrong.
+// Reads a file, and checks that all the asked bytes are there.
 class File {
  public:
   File(const Source& source, std::size_t object, std::uint64_t total)
@@ -52,12 +52,12 @@ class File {
   std::uint64_t total_;
 };
 
-// The header's text is a dictionary as Python prints it.
+// The text of a header: a dictionary as Python prints it.
 class Header {
  public:
   explicit Header(std::string_view text) : text_(text) {}
 
-  // What follows 'key':
+  // Returns the text after 'key':, or nullopt.
   std::optional<std::string_view> after(std::string_view key) const {
     const std::size_t at = text_.find("'" + std::string(key) + "'");
     if (at == std::string_view::npos) return std::nullopt;
@@ -68,7 +68,7 @@ class Header {
 
   std::optional<std::string> dtype() const {
     const auto rest = after("descr");
-    if (!rest || rest->front() != '\'') return std::nullopt;  // else a list: named columns
+    if (!rest || rest->front() != '\'') return std::nullopt;  // a list: named columns
     const std::size_t end = rest->find('\'', 1);
     if (end == std::string_view::npos) return std::nullopt;
     return std::string(rest->substr(1, end - 1));
@@ -102,7 +102,7 @@ class Header {
 
 std::expected<Array, std::string> read_array(const File& file, std::uint64_t at, std::uint64_t size,
                                              std::string name) {
-  constexpr std::uint64_t kPrefix = 12;  // of versions 2 and 3; version 1 has two bytes less
+  constexpr std::uint64_t kPrefix = 12;  // of versions 2 and 3; 10 in version 1
   const auto prefix = file.bytes(at, std::min<std::uint64_t>(size, kPrefix));
   if (!prefix) return Failure(prefix.error());
   if (prefix->size() < kPrefix || !prefix->starts_with(kArray))
@@ -145,11 +145,11 @@ std::expected<Array, std::string> read_array(const File& file, std::uint64_t at,
 
 struct Entry {
   std::string name;
-  std::uint64_t at = 0;  // of its local header
+  std::uint64_t at = 0;  // offset of its local header
   std::uint64_t size = 0;
 };
 
-// Sizes and places that do not fit 32 bits stand in a further field.
+// Reads sizes and offsets that do not fit 32 bits from the further field that holds them.
 void widen(std::string_view extra, Entry& entry) {
   constexpr std::uint64_t kElsewhere = 0xFFFFFFFF;
   while (extra.size() >= 4) {
@@ -160,7 +160,7 @@ void widen(std::string_view extra, Entry& entry) {
       std::size_t at = 0;
       if (entry.size == kElsewhere) {
         if (at + 8 <= wide.size()) entry.size = little(wide, at, 8);
-        at += 16;  // the compressed size, which is the same, follows
+        at += 16;  // the compressed size follows, and is the same
       }
       if (entry.at == kElsewhere && at + 8 <= wide.size()) entry.at = little(wide, at, 8);
       return;

@@ -22,7 +22,7 @@ std::expected<std::vector<Array>, std::string> Records::arrays(std::size_t objec
   return std::vector<Array>{std::move(array)};
 }
 
-// What is wrong with the file; empty: nothing.
+// Adds a file. Returns what is wrong with it, or an empty string.
 std::string Records::append(std::size_t object, const std::vector<Array>& arrays) {
   const std::uint64_t count = arrays.front().shape.front();
   std::vector<Column> columns;
@@ -39,7 +39,7 @@ std::string Records::append(std::size_t object, const std::vector<Array>& arrays
     offsets.push_back(array.offset);
   }
   if (object == 0) columns_ = columns;
-  // A file without a row says nothing of how long one is.
+  // A file of 0 rows does not tell how long a row is, so the bytes are not compared.
   const auto same = [&](const Column& one, const Column& other) {
     return one.name == other.name && one.dtype == other.dtype && one.shape == other.shape;
   };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The room records reads rows of NumPy's files, for `paceline.loader.RecordShards`.
 //
-// Samples that are rows: of the arrays in NumPy's files (all arrays of a file have the same first
-// axis), or records of one size in files without a header. Every file has the same arrays but for
-// the length of that axis.
+// A sample is one row of the arrays in NumPy's files, or one record of a fixed size in files
+// without a header. All arrays of a file have the same length along the first axis. Every file has
+// the same arrays, except for that length.
 //
-// Ownership: of the source and of a few numbers for each file. Threads: immutable once made.
-// Failure: text that names the file and the reason.
+// Ownership: owns the source and a few numbers for each file. Threads: immutable after
+// construction. Failure: text that names the file and the reason.
 #pragma once
 
 #include <cstdint>
@@ -32,17 +32,17 @@ struct Column {
 
 class Records {
  public:
-  // `raw`: files of such records; without it, NumPy's.
+  // With `raw`, the files consist of records of that size; without it, they are NumPy's.
   static std::expected<std::unique_ptr<Records>, std::string> open(std::unique_ptr<Source> source,
                                                                    const Column* raw);
 
-  std::span<const std::uint64_t> counts() const { return counts_; }  // samples of each file
+  std::span<const std::uint64_t> counts() const { return counts_; }  // the samples of each file
   std::uint64_t samples() const { return begins_.back(); }
   std::span<const Column> columns() const { return columns_; }
-  // Of the columns and counts: tells whether these are the records that a checkpoint speaks of.
+  // A digest of the columns and counts. It tells whether a checkpoint was made with these records.
   std::uint64_t identity() const;
 
-  // All of the row; `target` has room for it.
+  // Reads a whole row. `target` has room for it.
   std::expected<void, std::string> read(std::uint64_t sample, std::size_t column,
                                         void* target) const;
 
@@ -55,8 +55,8 @@ class Records {
   std::unique_ptr<Source> source_;
   std::vector<Column> columns_;
   std::vector<std::uint64_t> counts_;
-  std::vector<std::uint64_t> begins_{0};  // of each file's samples, and their end
-  std::vector<std::uint64_t> offsets_;    // for each file, of each column
+  std::vector<std::uint64_t> begins_{0};  // the first sample of each file, and the end
+  std::vector<std::uint64_t> offsets_;    // of each column of each file
 };
 
 }  // namespace paceline::loader

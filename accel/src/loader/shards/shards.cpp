@@ -14,7 +14,7 @@
 
 namespace paceline::loader {
 
-// What one thread makes of one shard; numbers count from the shard's begin.
+// What one thread reads of one shard. Numbers count from the begin of the shard.
 struct Shards::Part {
   std::vector<Sample> samples;
   std::vector<Member> members;
@@ -25,7 +25,7 @@ struct Shards::Part {
 namespace {
 
 std::uint32_t index_of(std::vector<std::string>& extensions, std::string_view extension) {
-  // a handful
+  // A linear search: a data set has only a few extensions.
   const auto found =
       std::find(extensions.begin(), extensions.end(), extension) - extensions.begin();
   if (static_cast<std::size_t>(found) == extensions.size()) extensions.emplace_back(extension);

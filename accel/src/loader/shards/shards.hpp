@@ -2,13 +2,14 @@
 // The room shards reads samples of tar archives, for `paceline.loader.TarShards` and for the room
 // pictures.
 //
-// Tar shards as a list of samples, in webdataset's convention: neighbouring files whose names are
-// equal up to the first dot of the last part are one sample, and what follows that dot, in lower
-// case, is the member's extension. Files without a dot, beginning with one, or named __like_this__
-// at the top belong to none.
+// The convention is that of webdataset. Neighbouring files form one sample if their names are equal
+// up to the first dot after the last slash. The text after that dot, in lower case, is the
+// extension of the member. Files whose name has no dot or begins with one belong to no sample.
+// Neither do files named __like_this__ at the top level.
 //
-// Ownership: of the source and of the index: 24 bytes a member, 24 and its key a sample. Threads:
-// immutable once made. Failure: text that names the shard and the reason.
+// Ownership: owns the source and the index, which takes 24 bytes for each member and 24 bytes and
+// the key for each sample. Threads: immutable after construction. Failure: text that names the
+// shard and the reason.
 #pragma once
 
 #include <cstdint>
@@ -30,34 +31,34 @@ struct Member {
 
 struct Sample {
   std::uint64_t first_member = 0;
-  std::uint64_t key = 0;  // where it begins in the text of keys
+  std::uint64_t key = 0;  // where the key begins in keys_
   std::uint32_t shard = 0;
   std::uint32_t members = 0;
 };
 
 class Shards {
  public:
-  // Reads every header, `threads` shards at a time; a thread that the system refuses is done
-  // without.
+  // Reads every header, `threads` shards at a time. If the system refuses a thread, fewer threads
+  // do the work.
   static std::expected<std::unique_ptr<Shards>, std::string> open(std::unique_ptr<Source> source,
                                                                   std::uint32_t threads);
 
-  std::span<const std::uint64_t> counts() const { return counts_; }  // samples of each shard
+  std::span<const std::uint64_t> counts() const { return counts_; }  // the samples of each shard
   std::span<const Sample> samples() const { return samples_; }
   std::span<const Member> members(const Sample& sample) const {
     return std::span(members_).subspan(sample.first_member, sample.members);
   }
   const char* key(const Sample& sample) const { return keys_.data() + sample.key; }
   const std::string& extension(const Member& member) const { return extensions_[member.extension]; }
-  // Its shard and key, for what is said of it.
+  // The shard and the key, for messages about the sample.
   std::string name(const Sample& sample) const {
     return source_->name(sample.shard) + ": " + key(sample);
   }
-  // Of keys, extensions and sizes, in order: tells whether these are the shards that a checkpoint
-  // speaks of.
+  // A digest of the keys, extensions and sizes in order. It tells whether a checkpoint was made
+  // with these shards.
   std::uint64_t identity() const { return identity_; }
 
-  // All of the member; `target` has room for it.
+  // Reads a whole member. `target` has room for it.
   std::expected<void, std::string> read(const Sample& sample, const Member& member,
                                         void* target) const;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exported functions (shards.h): arguments checked, then one call. No exception leaves.
+// The functions of shards.h. Each checks its arguments and makes one call; no exception leaves it.
 #include <memory>
 #include <new>
 #include <string>

@@ -21,7 +21,7 @@ std::string_view text_of(const Block& block, std::size_t at, std::size_t size) {
   return {begin, ::strnlen(begin, size)};
 }
 
-// Octal digits among spaces, or 63 bits of binary after a first byte of 0x80.
+// Reads a number: octal digits between spaces, or 63 bits of binary after a first byte of 0x80.
 std::optional<std::uint64_t> number_of(const Block& block, std::size_t at, std::size_t size) {
   if (block[at] == 0x80) {
     std::uint64_t value = 0;
@@ -49,12 +49,12 @@ bool checksum_is_right(const Block& block) {
   return number_of(block, kAt, 8) == sum;
 }
 
-// Headers through a window, since small files lie close to each other.
+// Reads headers through a window of several blocks, because small files lie close together.
 class Window {
  public:
   Window(const Source& source, std::size_t object) : source_(source), object_(object) {}
 
-  // False at the archive's end.
+  // Reads the block at `at`. Returns false at the end of the archive.
   std::expected<bool, std::string> block(std::uint64_t at, Block& block) {
     if (at < begin_ || at + kBlock > begin_ + size_) {
       const auto got = source_.pread(object_, at, bytes_.data(), bytes_.size());
@@ -75,14 +75,14 @@ class Window {
   std::uint64_t size_ = 0;
 };
 
-// What extended headers say of the next file.
+// What extended headers say about the next file.
 struct Extended {
   std::optional<std::string> name;
   std::optional<std::uint64_t> size;
 };
 
-// Records of pax: "LENGTH KEY=VALUE\n", the length in decimal and of the whole record. What is
-// wrong; empty: nothing.
+// Reads the records of a pax header: "LENGTH KEY=VALUE\n". The length is decimal and counts the
+// whole record. Returns what is wrong, or an empty string.
 std::string read_pax(std::string_view records, Extended& extended) {
   while (!records.empty() && records.front() != '\0') {
     std::size_t length = 0;
@@ -115,7 +115,7 @@ std::string read_pax(std::string_view records, Extended& extended) {
 std::string name_of(const Block& block) {
   const std::string_view name = text_of(block, 0, 100);
   const std::string_view prefix = text_of(block, 345, 155);
-  // GNU's own format has other things where ustar has a prefix.
+  // GNU's own format stores other fields where ustar has a prefix.
   if (prefix.empty() || std::memcmp(block.data() + 257, "ustar\0", 6) != 0)
     return std::string(name);
   return std::string(prefix) + "/" + std::string(name);
@@ -157,7 +157,7 @@ std::expected<void, std::string> read_tar(const Source& source, std::size_t obje
     const char type = static_cast<char>(block[156]);
     const bool is_file = type == '0' || type == '\0' || type == '7';
     if (!size) return wrong("a size that is no number");
-    // links, folders and devices, whatever their size says
+    // Links, folders and devices have no data, whatever their size field says.
     const bool no_data = type >= '1' && type <= '6';
     const std::uint64_t bytes = no_data ? 0 : is_file && extended.size ? *extended.size : *size;
     const std::uint64_t data = at + kBlock;
@@ -180,7 +180,7 @@ std::expected<void, std::string> read_tar(const Source& source, std::size_t obje
     } else {
       if (is_file) {
         const std::string name = extended.name ? *extended.name : name_of(block);
-        // the first tars wrote folders so
+        // Early versions of tar marked folders only by a slash at the end.
         const std::string what = name.ends_with('/') ? "" : file(name, data, bytes);
         if (!what.empty()) return wrong(what);
       }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A 64-bit digest of bytes in memory, for telling whether they changed; not for adversaries. Four
-// lanes, so that it runs at about the rate of memory. Pure.
+// A 64-bit digest of memory, which tells whether bytes changed. It does not resist an attacker.
+// Four lanes let it run at about the rate of memory. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace paceline::loader {
 inline std::uint64_t digest(const void* data, std::uint64_t size, std::uint64_t seed) {
   constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15U;
   const auto mix = [](std::uint64_t lane, std::uint64_t word) {
-    // a bijection of the lane for each word, and of the word for each lane
+    // A bijection of the lane for each word, and of the word for each lane.
     lane = (lane ^ word) * kOdd;
     return lane ^ lane >> 29;
   };

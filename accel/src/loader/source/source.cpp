@@ -35,7 +35,7 @@ std::expected<int, std::string> FileSource::descriptor(std::size_t object) const
   if (object >= kKept) return fd;
   int before = -1;
   if (kept_[object].compare_exchange_strong(before, fd, std::memory_order_acq_rel)) return fd;
-  ::close(fd);  // another thread was quicker
+  ::close(fd);  // another thread opened the file first
   return before;
 }
 

@@ -2,13 +2,13 @@
 // The room source reads files for the rooms records, shards and pictures. No program imports it by
 // itself.
 //
-// Where a loader's files come from: a numbered list of objects, each with a size, read at any
-// place. Readers know no more, so that an object store or a node's cache can stand behind them.
-// FileSource is files by their paths.
+// A Source is a numbered list of objects. Each has a size and can be read at any offset. Readers
+// rely on nothing else, so an object store or a node's cache can implement it. FileSource
+// implements it for files on disk.
 //
-// Ownership: a FileSource keeps the files it has opened, the first kKept of them, until it ends.
-// Threads and forks: any thread of any forked process may read; nothing locks. Failure: text that
-// names the object and the reason.
+// Ownership: a FileSource keeps the first kKept files that it opened until it is destroyed. Threads
+// and forks: any thread of any forked process may read, without locks. Failure: text that names the
+// object and the reason.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ class Source {
   virtual std::size_t count() const = 0;
   virtual const std::string& name(std::size_t object) const = 0;
   virtual std::expected<std::uint64_t, std::string> size(std::size_t object) const = 0;
-  // How much was read: less than asked at the object's end only.
+  // Returns the number of bytes read, which is less than asked only at the end of the object.
   virtual std::expected<std::size_t, std::string> pread(std::size_t object, std::uint64_t offset,
                                                         void* target, std::size_t size) const = 0;
 };
@@ -48,7 +48,7 @@ class FileSource final : public Source {
                                                 void* target, std::size_t size) const override;
 
  private:
-  static constexpr std::size_t kKept = 256;  // a process may have 1,024 descriptors, or fewer
+  static constexpr std::size_t kKept = 256;  // a process may have only 1,024 descriptors
   std::expected<int, std::string> descriptor(std::size_t object) const;
   void done(std::size_t object, int fd) const;
 

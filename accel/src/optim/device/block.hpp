@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the threads of a block do together in the kernels of optim.cu, for nvcc and NVRTC: reading
-// and writing elements four at a time, sums in a fixed order, and the update of an element by
-// formulas.hpp. Only optim.cu includes it, and the tests' fake driver through that.
+// What the threads of a block do together in the kernels of optim.cu, for nvcc and NVRTC. They read
+// and write elements four at a time, sum in a fixed order, and update elements by formulas.hpp.
+// Only optim.cu includes this file; through it, so does the tests' fake driver.
 #pragma once
 
 #include "table.hpp"
@@ -12,8 +12,8 @@ namespace {
 // -- memory
 // ------------------------------------------------------------
 
-// `kWide` elements as they lie in memory: fp32 in a word each; 16-bit ones in halves of words, or
-// the only one in the first.
+// `kWide` elements as they lie in memory. An fp32 element takes a word. 16-bit elements take halves
+// of words; a single one takes the first half.
 template <int kWide>
 struct Raw {
   Bits32 word[kWide];
@@ -93,7 +93,8 @@ PACELINE_INLINE void store_halves(void* data, Bits32 dtype, Int64 at, const Valu
   }
 }
 
-// What is written by other blocks of the same launch: past this multiprocessor's own cache.
+// Reads a value that other blocks of the same launch write. It bypasses the cache of this
+// multiprocessor.
 PACELINE_INLINE double fresh(const double* value) {
   return *const_cast<const volatile double*>(value);
 }
@@ -101,17 +102,17 @@ PACELINE_INLINE double fresh(const double* value) {
 // -- a block
 // ------------------------------------------------------------
 
-// What a block's threads share. Thread 0 fills it in.
+// The state that the threads of a block share. Thread 0 fills it in.
 struct Block {
   DeviceTensor tensor;
   DeviceGroup group;
   const void* grad;
-  Int64 chunk;  // its number in the table
+  Int64 chunk;  // number of the chunk in the table
   Int64 begin;
   int count;
-  bool idle;  // nothing to do for the elements
-  bool skip;  // nothing happens in this step
-  bool last;  // the last block to arrive
+  bool idle;  // the elements need no work
+  bool skip;  // this step changes nothing
+  bool last;  // this block arrived last
   double lr;
   AdamConstants adam;
   SgdConstants sgd;
@@ -142,7 +143,7 @@ PACELINE_INLINE void find_chunk(const Launch& launch, Block& block) {
   block.idle = block.grad == nullptr;
 }
 
-// The constants of this step; the step is not counted yet.
+// Sets the constants of this step, which is not counted yet.
 PACELINE_INLINE void set_constants(const Launch& launch, Block& block) {
   const DeviceGroup& group = block.group;
   block.lr = group.device_lr != nullptr ? static_cast<double>(*group.device_lr) : group.lr;
@@ -159,14 +160,14 @@ PACELINE_INLINE void set_constants(const Launch& launch, Block& block) {
   }
 }
 
-// Whether four elements can be read at once from every array that a chunk has.
+// Returns whether four elements can be read at once from every array of the chunk.
 PACELINE_INLINE bool aligned(const Block& block) {
   const auto grad = reinterpret_cast<unsigned long long>(block.grad);
   return block.tensor.aligned != 0 && grad % (block.tensor.grad_dtype == kF32 ? 16 : 8) == 0;
 }
 
-// Calls work<4>(at) for every four elements where that can be, and work<1>(at) for each other one.
-// `at` is in the tensor.
+// Calls work<4>(at) for every four elements if the block is aligned, and work<1>(at) for each other
+// one. `at` counts from the start of the tensor.
 template <typename Work>
 PACELINE_INLINE void each_element(const Block& block, const Work& work) {
   const int wide = aligned(block) ? block.count / 4 * 4 : 0;
@@ -176,8 +177,8 @@ PACELINE_INLINE void each_element(const Block& block, const Work& work) {
     work.template run<1>(block.begin + i);
 }
 
-// The number of the last block to come is the number of all of them, less one. It leaves the count
-// at 0 for the next launch.
+// Returns whether this block is the last of `all` to arrive. The last one resets the count to 0 for
+// the next launch.
 PACELINE_INLINE bool arrive(Bits32* count, Int64 all) {
   __threadfence();
   const bool last = atomicAdd(count, 1U) + 1 == all;
@@ -189,8 +190,8 @@ PACELINE_INLINE bool arrive(Bits32* count, Int64 all) {
 // -- sums
 // ------------------------------------------------------------
 
-// The sum over a chunk of each thread's lane of its span; all threads call it, and thread 0 gets
-// the answer.
+// Returns to thread 0 the sum over a chunk, made from each thread's lane of its span. All threads
+// call it.
 PACELINE_INLINE double lane_sum(double own, double* space) {
   const int thread = static_cast<int>(threadIdx.x);
   space[thread] = own;
@@ -208,8 +209,8 @@ PACELINE_INLINE double lane_sum(double own, double* space) {
   return total;
 }
 
-// The sum of chunks' sums, every second number from `sums` on; all threads call it and get the
-// answer.
+// Returns to all threads the sum of the sums of chunks: every second number from `sums` on. All
+// threads call it.
 PACELINE_INLINE double column_sum(const double* sums, Int64 count, double* space) {
   const int thread = static_cast<int>(threadIdx.x);
   double column = 0;
@@ -225,7 +226,7 @@ PACELINE_INLINE double column_sum(const double* sums, Int64 count, double* space
   return total;
 }
 
-// Calls value(at) for each element of this thread's lane of its span, in their order.
+// Calls value(at) in order for each element of this thread's lane of its span.
 template <typename Value>
 PACELINE_INLINE void each_of_lane(const Block& block, const Value& value) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -238,7 +239,7 @@ PACELINE_INLINE void each_of_lane(const Block& block, const Value& value) {
 // -- updates
 // ------------------------------------------------------------
 
-// The parameter, in fp32: its master, or its own value.
+// Where the parameter is read in fp32: its master, or its own value.
 PACELINE_INLINE const void* source_of(const DeviceTensor& tensor) {
   return tensor.master != nullptr ? tensor.master : tensor.param;
 }
@@ -263,7 +264,7 @@ struct Adam {
   template <int kWide>
   PACELINE_INLINE void run(Int64 at) const {
     const DeviceTensor& tensor = block.tensor;
-    // All loads before the first use: as many bytes under way as there can be.
+    // All loads come before the first use, so that as many bytes as possible are in flight.
     const Raw<kWide> grads = load<kWide>(block.grad, tensor.grad_dtype, at);
     const Raw<kWide> params = load<kWide>(source_of(tensor), source_dtype(tensor), at);
     Values<kWide> moments = load_floats<kWide>(tensor.state1, at);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exported functions (optim_device.h): arguments checked, then one call. No exception leaves.
+// The functions of optim_device.h. Each checks its arguments and makes one call; no exception
+// leaves it.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>

@@ -28,7 +28,8 @@ Int64 chunks_of(const Tensor& tensor) {
   return tensor.count / kChunk + (tensor.count % kChunk != 0 ? 1 : 0);
 }
 
-// Whether every array of the tensor but the gradient can be read four elements at a time.
+// Returns whether every array of the tensor, except the gradient, can be read four elements at a
+// time.
 bool aligned(const Tensor& tensor) {
   const auto at = [](const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); };
   const std::uintptr_t floats =
@@ -52,8 +53,8 @@ DeviceGroup device_group(const Group& group, const float* device_lr) {
           device_lr};
 }
 
-// A stretch of tensors that one launch takes: no more than its parameters hold, and groups of one
-// window.
+// A range of tensors for one launch: as many as the parameters of a launch hold, all with groups of
+// one window.
 struct Stretch {
   std::size_t first_tensor = 0;
   std::size_t tensor_count = 0;
@@ -125,7 +126,7 @@ class Step {
   int run() {
     bool norm_done = launch_.has_norm == 0;
     for (const Stretch& stretch : stretches_) {
-      // Of a table without an element the first launch says that the norm is 0.
+      // If the table has no elements, the first launch reports that the norm is 0.
       if (norm_done || (stretch.chunk_count == 0 && launch_.all_chunks > 0)) continue;
       if (const int wrong = launch(kNorm, stretch); wrong != PACELINE_OK) return wrong;
       norm_done = launch_.all_chunks == 0;
@@ -167,7 +168,7 @@ class Step {
   std::span<const Tensor> tensors_;
   std::vector<Stretch> stretches_;
   Launch launch_{};
-  bool begun_ = false;  // something that writes to the tensors was launched
+  bool begun_ = false;  // a launch that writes to the tensors was made
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's side of the optimizers on a GPU (optim_device.h): the table's image, and the launches
-// of a step. Owns nothing but the devices' kernels, loaded once; any thread. Failure is a negative
-// PACELINE_E*.
+// The host's side of the optimizers on a GPU (optim_device.h): the image of the table, and the
+// launches of a step. Owns only the kernels of the devices, which are loaded once. Any thread may
+// call. Failure is a negative PACELINE_E*.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace paceline::optim::device {
 
-// Where the parts of a table lie, in bytes from its beginning. All of it but the sums is in the
-// image.
+// Where the parts of a table lie, in bytes from its start. The image holds all of it except the
+// sums.
 struct Layout {
   std::uint64_t states = 0;
   std::uint64_t tensors = 0;
@@ -27,13 +27,14 @@ struct Layout {
   explicit Layout(std::span<const Tensor> tensors_of_table);
 };
 
-// Empty, or why there is nothing for this device. Remembered.
+// Loads the kernels of a device. Returns an empty string, or why the device has none. The result is
+// cached.
 std::string open(int device, const std::string& folder);
 
-// Empty, or why one of the driver's devices has no kernels.
+// Returns an empty string, or why one of the driver's devices has no kernels.
 std::string why_not_everywhere(const std::string& folder);
 
-// `image` may be null, and has layout.sums bytes.
+// Writes layout.sums bytes to `image`, unless it is null.
 int make_image(std::span<const Group> groups, std::span<const Tensor> tensors, const Layout& layout,
                void* image);
 

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fused optimizers on a GPU: device code alone, for nvcc and NVRTC, launched through the driver's
-// API (device_step.cpp says which kernels, and in which order). Each block takes one chunk of one
-// tensor. Every element goes through formulas.hpp, and every sum is made in its order: the bits are
-// those of paceline_optim_step, whatever the number of multiprocessors and the order of blocks.
+// Fused optimizers on a GPU. This file has device code only, for nvcc and NVRTC. device_step.cpp
+// launches the kernels through the driver's API and decides their order. Each block takes one chunk
+// of one tensor. Every element goes through formulas.hpp, and every sum follows its order. So the
+// bits equal those of paceline_optim_step, for any number of multiprocessors and any order of
+// blocks.
 //
-// No block waits for another. Where one needs what all have done (the norm, a layer's factor, the
-// counting of a step), the last one to arrive does it, so nothing depends on blocks running at the
-// same time, and a kernel of another library beside it changes nothing. All three kernels may be
-// captured into a graph: whatever changes from step to step is read from the device's memory.
+// No block waits for another. Some work needs the results of all blocks: the norm, the factor of a
+// layer, and counting the step. The last block to arrive does it. So blocks need not run at the
+// same time, and kernels of other libraries may run beside ours. All three kernels may be captured
+// into a graph, because everything that changes between steps is read from the memory of the
+// device.
 #include "block.hpp"
 
 namespace paceline::optim::device {
 
-// The norm over all gradients of the table, what it says of clipping, and whether the step is to be
-// skipped.
+// Computes the norm over all gradients of the table, the factor that clips them, and whether the
+// step is skipped.
 extern "C" __global__ void __launch_bounds__(kThreads)
     paceline_optim_norm(const __grid_constant__ Launch launch) {
   __shared__ Block block;
@@ -30,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const double total = lane_sum(own, space);
   if (threadIdx.x == 0) {
     if (blockIdx.x < launch.chunk_count) launch.sums[2 * (launch.first_chunk + blockIdx.x)] = total;
-    // A launch without chunks has one block, which counts only where the whole table has none.
+    // A launch without chunks has one block, which counts only if the whole table has no chunks.
     const Int64 all = launch.all_chunks > 0 ? launch.all_chunks : 1;
     const bool counts = launch.chunk_count > 0 || launch.all_chunks == 0;
     block.last = counts && arrive(&launch.control->norm_arrived, all);
@@ -51,7 +53,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   if (launch.found_inf_out != nullptr) *launch.found_inf_out = finite ? 0.0F : 1.0F;
 }
 
-// LAMB: the moments, and the layer's rate. LARS: the layer's trust.
+// For LAMB: updates the moments and computes the rate of each layer. For LARS: computes the trust
+// of each layer.
 extern "C" __global__ void __launch_bounds__(kThreads)
     paceline_optim_layers(const __grid_constant__ Launch launch) {
   __shared__ Block block;
@@ -102,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                                       : lars_trust(block.group, own_squares, other_squares);
 }
 
-// New parameters; and, by the last block that has read its step, the counting of the step.
+// Computes the new parameters. The last block that has read the step counts it.
 extern "C" __global__ void __launch_bounds__(kThreads, 4)
     paceline_optim_update(const __grid_constant__ Launch launch) {
   __shared__ Block block;

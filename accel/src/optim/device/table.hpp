@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host and the kernels of optim.cu share: the table that stays in the device's memory from
-// step to step, and the parameters of a launch. Compiled by C++ compilers, nvcc and NVRTC alike, so
-// it includes nothing of the standard library; plain data, laid out the same by all of them. The
-// memory is the caller's.
+// What the host and the kernels of optim.cu share: the table, which stays in the memory of the
+// device from step to step, and the parameters of a launch. C++ compilers, nvcc and NVRTC compile
+// it, so it includes nothing of the standard library. It is plain data with the same layout for all
+// of them. The memory is the caller's.
 #pragma once
 
 #include "../formulas.hpp"
@@ -11,12 +11,12 @@ namespace paceline::optim::device {
 
 using Int64 = long long;
 
-inline constexpr int kThreads = kColumns;  // of a block
+inline constexpr int kThreads = kColumns;  // threads of a block
 inline constexpr int kGroupsPerLaunch = 8;
 inline constexpr int kTensorsPerLaunch =
-    400;  // as many gradients' addresses as a kernel's 4096 bytes of parameters hold
+    400;  // as many addresses of gradients as the 4096 bytes of a kernel's parameters hold
 
-// A tensor of the table. Its gradient is told at each launch.
+// A tensor of the table. Each launch passes the address of its gradient.
 struct DeviceTensor {
   void* param;
   float* state1;
@@ -29,15 +29,15 @@ struct DeviceTensor {
   Bits32 group;
   unsigned char param_dtype;
   unsigned char grad_dtype;
-  unsigned char aligned;  // all of its arrays, so that four elements are read at once
+  unsigned char aligned;  // all of its arrays are aligned, so that four elements are read at once
   unsigned char reserved;
 };
 
-// Of a tensor, and written by the kernels.
+// The state of a tensor, which the kernels write.
 struct DeviceState {
   float factor;    // LAMB: the layer's rate; LARS: the layer's trust
   Bits32 arrived;  // blocks that have written their sums; 0 between launches
-  Bits32 started;  // the momentum buffer holds something
+  Bits32 started;  // the momentum buffer has been written
   Bits32 reserved;
 };
 
@@ -48,12 +48,12 @@ struct DeviceChunk {
 };
 
 struct DeviceControl {
-  double multiplier;  // of gradients, clipping included
+  double multiplier;  // factor of gradients, clipping included
   Bits32 skip;        // a gradient was not finite
-  // blocks of this step's norm that have written their sums; 0 between steps
+  // Blocks of this step that have written their sums for the norm; 0 between steps.
   Bits32 norm_arrived;
   Bits32 update_arrived;  // blocks of this launch that have read their step; 0 between launches
-  Bits32 reserved[11];    // so that what follows is aligned for any access
+  Bits32 reserved[11];    // padding, so that the next part is aligned for any access
 };
 
 struct DeviceGroup {
@@ -68,14 +68,14 @@ struct DeviceGroup {
   double dampening;
   double trust_coefficient;
   double grad_multiplier;
-  const float* device_lr;  // read instead of lr where it is not null
+  const float* device_lr;  // read instead of lr if not null
 };
 
-// with a norm: a step whose norm is not finite changes nothing
+// If a norm is computed and is not finite, the step changes nothing.
 inline constexpr Bits32 kSkipNotFinite = 1;
 
-// The parameter of all kernels: a stretch of the table's tensors and their chunks, one block for
-// each chunk.
+// The parameter of all kernels: a range of the table's tensors and their chunks. Each chunk gets
+// one block.
 struct Launch {
   DeviceControl* control;
   DeviceState* states;
@@ -88,15 +88,15 @@ struct Launch {
   double* norm_out;
   double max_norm;  // 0: no clipping
   Int64 first_chunk;
-  Int64 all_chunks;    // of the table: the norm is over all of it
-  Bits32 chunk_count;  // of this launch; may be 0, and then one block is launched all the same
+  Int64 all_chunks;    // chunks of the table, which the norm covers
+  Bits32 chunk_count;  // chunks of this launch; if 0, one block is launched all the same
   Bits32 first_tensor;
   Bits32 tensor_count;
   Bits32 first_group;
   Bits32 flags;
-  Bits32 has_norm;  // the control holds a multiplier
+  Bits32 has_norm;  // the control block holds a multiplier
   DeviceGroup groups[kGroupsPerLaunch];
-  const void* grads[kTensorsPerLaunch];  // null: no gradient, and nothing happens to the tensor
+  const void* grads[kTensorsPerLaunch];  // null: no gradient, so the tensor stays as it is
 };
 
 static_assert(sizeof(DeviceTensor) == 72 && sizeof(DeviceState) == 16 && sizeof(DeviceChunk) == 16);
