@@ -124,8 +124,8 @@ std::expected<FoundModule, std::string> find_module(const Driver& cuda, int ordi
                            ": there is code for 8.x, 9.x and 10.x");
   const int newest = std::min(cuda.version() / 1000, kNewestMajor);
   if (newest < kOldestMajor)
-    return std::unexpected("the driver is of CUDA " + std::to_string(cuda.version() / 1000) +
-                           ": 12 is the least");
+    return std::unexpected("the driver supports CUDA " + std::to_string(cuda.version() / 1000) +
+                           " only: install one for CUDA 12 or later");
   std::string tried;
   for (int cuda_major = newest; cuda_major >= kOldestMajor && found.image.empty(); --cuda_major) {
     found.module_name =

@@ -42,7 +42,7 @@ bool within(double low, double value, double high) { return value >= low && valu
 std::string check(const paceline_pictures_style& style) {
   if ((style.flags & ~kFlags) != 0 || style.crop > PACELINE_CROP_CENTER ||
       style.filter > PACELINE_FILTER_LANCZOS)
-    return "a flag, a crop or a filter that is not known";
+    return "unknown flag, crop or filter";
   for (const std::uint32_t side : {style.width, style.height})
     if (side == 0 || side > PACELINE_PICTURES_MOST_SIDE)
       return "size is " + std::to_string(side) + ": it must be at least 1 and at most 8192";
@@ -119,7 +119,7 @@ int paceline_pictures_open(const struct paceline_shards* shards,
         .it = std::move(made), .bytes = own.bytes(), .numbers = numbers, .owner = ::getpid()};
     return PACELINE_OK;
   } catch (const std::bad_alloc&) {
-    say("no memory, or not one thread, for making pictures", why, why_size);
+    say("no memory or no thread for making pictures", why, why_size);
     return PACELINE_ESYSTEM;
   }
 }

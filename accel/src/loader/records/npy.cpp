@@ -106,10 +106,9 @@ std::expected<Array, std::string> read_array(const File& file, std::uint64_t at,
   const auto prefix = file.bytes(at, std::min<std::uint64_t>(size, kPrefix));
   if (!prefix) return Failure(prefix.error());
   if (prefix->size() < kPrefix || !prefix->starts_with(kArray))
-    return file.wrong(at, "no array of NumPy's is there");
+    return file.wrong(at, "no array in NumPy's format");
   const int version = (*prefix)[6];
-  if (version < 1 || version > 3)
-    return file.wrong(at, "a version of NumPy's format that is not known");
+  if (version < 1 || version > 3) return file.wrong(at, "unknown version of NumPy's format");
   const std::uint64_t begin = version == 1 ? 10 : 12;
   const std::uint64_t length = little(*prefix, 8, begin - 8);
   if (length > kMostOfHeader || begin + length > size)
@@ -127,7 +126,7 @@ std::expected<Array, std::string> read_array(const File& file, std::uint64_t at,
   if (shape->empty())
     return file.wrong(at, "an array without a first axis, along which samples lie");
   if (header.columns_first() && shape->size() > 1)
-    return file.wrong(at, "its columns come first: store numpy.ascontiguousarray of it");
+    return file.wrong(at, "the array is column-major: store numpy.ascontiguousarray(array)");
   std::uint64_t bytes = one;
   for (const std::uint64_t side : *shape) {
     if (side != 0 && bytes > std::numeric_limits<std::uint64_t>::max() / side)
@@ -193,7 +192,7 @@ std::expected<std::vector<Entry>, std::string> read_directory(const File& file) 
   std::vector<Entry> entries;
   for (std::string_view left = *text; !left.empty();) {
     if (left.size() < kEntry || !left.starts_with("PK\1\2"))
-      return file.wrong(at, "no entry of a directory is there");
+      return file.wrong(at, "the directory has no entry here");
     const std::size_t name = little(left, 28, 2);
     const std::size_t extra = little(left, 30, 2);
     const std::size_t whole = kEntry + name + extra + little(left, 32, 2);

@@ -34,7 +34,7 @@ int paceline_records_open(const char* const* paths, uint32_t count, uint64_t raw
     *records = new paceline_records{std::move(*opened)};
     return PACELINE_OK;
   } catch (const std::bad_alloc&) {
-    paceline::loader::say("no memory for what the files' headers say", why, why_size);
+    paceline::loader::say("no memory for the headers of the files", why, why_size);
     return PACELINE_ESYSTEM;
   }
 }

@@ -91,7 +91,7 @@ std::string read_pax(std::string_view records, Extended& extended) {
     const auto digits = static_cast<std::size_t>(end - records.data());
     if (error != std::errc{} || length < digits + 3 || length > records.size() || *end != ' ' ||
         records[length - 1] != '\n')
-      return "an extended header that is none";
+      return "an extended header cannot be read";
     const std::string_view record = records.substr(digits + 1, length - digits - 2);
     const std::size_t equals = record.find('=');
     if (equals == std::string_view::npos) return "an extended header without a value";
