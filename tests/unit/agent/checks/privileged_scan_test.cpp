@@ -222,7 +222,8 @@ TEST(DoctorCommand, JudgesASnapshotAndSaysItsAge) {
   EXPECT_EQ(cli::doctor_command(options, out, err), 2);
   EXPECT_THAT(
       err.str(),
-      HasSubstr("--pci-config /nowhere is no folder that paceline-probe --pci-config wrote"));
+      HasSubstr(
+          "--pci-config /nowhere is not a complete recording: run paceline-probe --pci-config"));
 }
 
 }  // namespace
