@@ -78,11 +78,9 @@ struct paceline_comm_options {
   const char* name; /* of this communicator; once only for each store */
   const char*
       host; /* equal for ranks that share memory; default: this boot, this network namespace */
-  /*
-   * Numeric, where peers reach this rank; default: the first address that is up. Several, separated
-   * by commas, one for each network device that connections are to go over: the i-th of one rank
-   * speaks with the i-th of another.
-   */
+  /* A numeric address where peers reach this rank; default: the first that is up. Give several,
+   * separated by commas, to use several network devices. The i-th address of one rank connects to
+   * the i-th of another. */
   const char* address;
   const char* plan; /* what paceline_comm_plan printed, or parts of it: algorithm=, chunk=, choice=,
                        flows=, memory=, transport=, order=. The same on all ranks */
@@ -112,7 +110,7 @@ PACELINE_EXPORT int paceline_comm_all_gather(struct paceline_comm* comm, const v
                                              uint64_t count, uint32_t dtype);
 PACELINE_EXPORT int paceline_comm_broadcast(struct paceline_comm* comm, void* data, uint64_t count,
                                             uint32_t dtype, uint32_t root);
-/* The sum over all ranks, in place at rank `root`; `data` of others stays as it is. */
+/* The sum over all ranks, in place at rank `root`. The other ranks' `data` stays unchanged. */
 PACELINE_EXPORT int paceline_comm_reduce(struct paceline_comm* comm, void* data, uint64_t count,
                                          uint32_t dtype, uint32_t root);
 PACELINE_EXPORT int paceline_comm_barrier(struct paceline_comm* comm);
@@ -120,8 +118,8 @@ PACELINE_EXPORT int paceline_comm_barrier(struct paceline_comm* comm);
  * it. They must not overlap. */
 PACELINE_EXPORT int paceline_comm_all_to_all(struct paceline_comm* comm, const void* in, void* out,
                                              uint64_t count, uint32_t dtype);
-/* The same with pieces of different sizes, one behind the other: `ranks` counts each. What rank a
- * sends to b, b expects from a. */
+/* The same with pieces of different sizes, one behind the other; there are `ranks` counts for each
+ * buffer. The count that rank a sends to b must equal the count that b expects from a. */
 PACELINE_EXPORT int paceline_comm_all_to_all_v(struct paceline_comm* comm, const void* in,
                                                const uint64_t* in_counts, void* out,
                                                const uint64_t* out_counts, uint32_t dtype);
@@ -140,13 +138,11 @@ PACELINE_EXPORT int paceline_comm_exchange(struct paceline_comm* comm, const voi
                                            uint64_t out_count, uint32_t to, void* in,
                                            uint64_t in_count, uint32_t from, uint32_t dtype);
 
-/*
- * The sum of arrays of which each rank has some rows: `count` rows of `width` values, and their row
- * numbers in any order, with repetitions. Rows of one number are added up by rank, and within a
- * rank in the order given, so the bits are the same everywhere. `sparse_result` then copies the
- * result out, of which *result_count says the rows: ascending numbers, each once. The communicator
- * keeps it until then, or until the next sparse all-reduce.
- */
+/* The sum of sparse arrays. Each rank gives `count` rows of `width` values and their row numbers,
+ * in any order and with repetitions. Rows with the same number are added up by rank, and within a
+ * rank in the order given, so all ranks get the same bits. `sparse_result` then copies the result
+ * out: *result_count rows with ascending numbers, each once. The communicator keeps the result
+ * until then, or until the next sparse all-reduce. */
 PACELINE_EXPORT int paceline_comm_all_reduce_sparse(struct paceline_comm* comm,
                                                     const int64_t* indices, const void* values,
                                                     uint64_t count, uint64_t width, uint32_t dtype,
@@ -154,33 +150,30 @@ PACELINE_EXPORT int paceline_comm_all_reduce_sparse(struct paceline_comm* comm,
 PACELINE_EXPORT int paceline_comm_sparse_result(struct paceline_comm* comm, int64_t* indices,
                                                 void* values, uint64_t count);
 
-/*
- * An all-reduce in the background: on a thread of the communicator, after all that was started
- * before it. `data` is in use until `wait` for its ticket has returned, or the communicator is
+/* An all-reduce in the background. A thread of the communicator runs it after all calls that were
+ * started before. `data` is in use until `wait` for its ticket returns, or the communicator is
  * destroyed. `wait` returns its code, or that of an earlier call that failed. Blocks while 4096
- * calls are under way.
- */
+ * calls are under way. */
 PACELINE_EXPORT int paceline_comm_all_reduce_start(struct paceline_comm* comm, void* data,
                                                    uint64_t count, uint32_t dtype,
                                                    uint64_t* ticket);
-/*
- * The same of floats, in fewer bytes between hosts (class Lossy, with error feedback). The result
- * is the sum of `data` and `residual` of all ranks, less what `residual` has afterwards. All ranks
- * get the same bits. `residual` has paceline_comm_residual_count values, zeros at first. It belongs
- * to this array, these ranks and this plan, is kept from call to call, and belongs in a checkpoint.
- * With all ranks on one host nothing is coded, and there is no residual. `keep`: how many of a
- * million values PACELINE_COMM_CODEC_TOP_K sends; 0 for other codecs.
- */
+/* An all-reduce of floats that sends fewer bytes between hosts (class Lossy, with error feedback).
+ * The result is the sum of `data` and `residual` of all ranks, less what `residual` has afterwards.
+ * All ranks get the same bits.
+ *
+ * `residual` has paceline_comm_residual_count values, zeros at first. It belongs to this array,
+ * these ranks and this plan. Keep it from call to call and save it in a checkpoint. If all ranks
+ * are on one host, nothing is coded and there is no residual. `keep` is how many of a million
+ * values PACELINE_COMM_CODEC_TOP_K sends; it is 0 for other codecs. */
 enum paceline_comm_codec {
   PACELINE_COMM_CODEC_F16 = 1,
   PACELINE_COMM_CODEC_BF16 = 2,
   PACELINE_COMM_CODEC_INT8 = 3,
   PACELINE_COMM_CODEC_TOP_K = 4,
   PACELINE_COMM_CODEC_ONE_BIT = 5,
-  /*
-   * Top-k of what momentum has gathered, for an optimizer that has none of its own: `residual` has
-   * twice as many values, and `keep` in its upper 12 bits the momentum in thousandths.
-   */
+  /* Deep gradient compression: top-k of the accumulated momentum, for an optimizer without
+   * momentum. `residual` has twice as many values. The upper 12 bits of `keep` are the momentum in
+   * thousandths. */
   PACELINE_COMM_CODEC_DGC = 6
 };
 PACELINE_EXPORT int paceline_comm_all_reduce_coded_start(struct paceline_comm* comm, float* data,
@@ -189,38 +182,35 @@ PACELINE_EXPORT int paceline_comm_all_reduce_coded_start(struct paceline_comm* c
                                                          uint64_t residual_count, uint64_t* ticket);
 PACELINE_EXPORT int paceline_comm_residual_count(struct paceline_comm* comm, uint64_t count,
                                                  uint64_t* residual_count);
-/*
- * For PowerSGD: makes the columns of a matrix (row-major) orthonormal in place, one after another
- * in double precision. Zeros stay zeros. The bits are the same on every processor, so ranks with
- * the same matrix agree. Needs no communicator.
- */
+/* For PowerSGD: makes the columns of a row-major matrix orthonormal in place, one after another in
+ * double precision. Zeros stay zeros. The bits are the same on every processor, so ranks with the
+ * same matrix agree. It needs no communicator. */
 PACELINE_EXPORT int paceline_comm_orthonormalize(float* matrix, uint64_t rows, uint64_t columns);
 PACELINE_EXPORT int paceline_comm_wait(struct paceline_comm* comm, uint64_t ticket);
-/* *completed is 1 once the call with this ticket has ended, well or not; does not block. */
+/* Sets *completed to 1 once the call with this ticket has ended, with or without success. Does not
+ * block. */
 PACELINE_EXPORT int paceline_comm_is_completed(struct paceline_comm* comm, uint64_t ticket,
                                                uint32_t* completed);
 
-/* This rank gives up: all calls end, here and on all ranks, with an error that names this rank and
- * says `why`. From any thread. */
+/* This rank gives up: all calls end, here and on all other ranks, with an error that names this
+ * rank and says `why`. Any thread may call it. */
 PACELINE_EXPORT int paceline_comm_abort(struct paceline_comm* comm, const char* why);
-/* In a forked child, as its only call: closes the connections, which would else seem to live for as
- * long as the child does. */
+/* The only call that a forked child makes. It closes the child's copies of the connections;
+ * otherwise they would seem alive for as long as the child lives. */
 PACELINE_EXPORT int paceline_comm_forked(struct paceline_comm* comm);
 
-/*
- * Measures which way of an allreduce is quickest for which sizes, for about `budget_ms` (0: a
- * second), and uses it from now on. A collective. `known`, of rank 0, is what an earlier call has
- * written into `text`: used instead of measuring if it fits; else null.
- */
+/* Measures which algorithm of an all-reduce is quickest for which sizes, for about `budget_ms` (0:
+ * a second), and uses it from now on. All ranks call it. `known` is null, or on rank 0 a `text`
+ * from an earlier call. If it fits, it is used instead of measuring. */
 PACELINE_EXPORT int paceline_comm_tune(struct paceline_comm* comm, const char* known,
                                        uint32_t budget_ms, char* text, uint64_t capacity);
 /* How many ranks each host has: "4,4". */
 PACELINE_EXPORT int paceline_comm_shape(struct paceline_comm* comm, char* text, uint64_t capacity);
 
-/* How allreduces are done, as text that `plan` above accepts. */
+/* The algorithm of an all-reduce of this size, as text that the option `plan` accepts. */
 PACELINE_EXPORT int paceline_comm_plan(struct paceline_comm* comm, uint64_t count, uint32_t dtype,
                                        char* text, uint64_t capacity);
-/* Why the communicator failed, and which rank is named (-1: none); empty while it has not. */
+/* Why the communicator failed, and which rank is named (-1: none). Empty if it has not failed. */
 PACELINE_EXPORT int paceline_comm_error(struct paceline_comm* comm, char* text, uint64_t capacity,
                                         int32_t* rank);
 

@@ -21,7 +21,7 @@ std::uint32_t* word(std::atomic<std::uint32_t>& value) {
 
 void Doorbell::ring() {
   count.fetch_add(1, std::memory_order_seq_cst);
-  // Several may wait where a process that was to be replaced has not gone yet.
+  // Wake all: a process that is being replaced may still wait here too.
   if (waiting.load(std::memory_order_seq_cst) != 0)
     ::syscall(SYS_futex, word(count), FUTEX_WAKE, 0x7fffffff, nullptr, nullptr, 0);
 }

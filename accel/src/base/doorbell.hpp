@@ -19,7 +19,8 @@ struct Doorbell {
   std::atomic<std::uint32_t> waiting;
 
   void ring();
-  // Returns at once if the count is not `seen` any more. `timeout_ns` of 0 or less does not wait.
+  // Returns at once if the count is no longer `seen`. With `timeout_ns` of 0 or less it does not
+  // wait.
   Wake wait(std::uint32_t seen, std::int64_t timeout_ns);
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free,

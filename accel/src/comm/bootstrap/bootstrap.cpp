@@ -29,7 +29,8 @@ class Connector {
             const std::vector<base::Fd>& listeners)
       : topology_(topology), peers_(peers), listeners_(listeners) {}
 
-  // Flows go over the endpoints in turn, those of a host's channels from different ones on.
+  // Spread the connections over the endpoints. Each channel of a host starts at a different
+  // endpoint.
   void connect_to(std::uint32_t peer, std::uint32_t purpose, std::uint32_t flow, base::Fd& place) {
     const std::uint32_t turn = flow + (purpose == kChannelRing ? topology_.local : 0);
     outgoing_.push_back({peer, purpose, flow, turn % peers_[peer].endpoints.size(), &place, {}});
@@ -77,8 +78,8 @@ void Connector::accept_some(const base::Fd& listener) {
   for (;;) {
     base::Fd socket = answer(listener);
     if (!socket) return;
-    // Strangers cannot fill the memory: who has not introduced itself is dropped when too many more
-    // come.
+    // Cap pending unauthenticated connections, so that strangers cannot fill the memory: drop the
+    // oldest.
     if (incoming_.size() > expected_.size() + 64) incoming_.erase(incoming_.begin());
     incoming_.push_back({std::move(socket), {}, 0});
   }
@@ -104,7 +105,7 @@ std::expected<void, Error> Connector::turn(const std::vector<base::Fd>& watched,
     files.push_back({.fd = one.socket.get(), .events = POLLOUT, .revents = 0});
   for (const PendingConnection& one : incoming_)
     files.push_back({.fd = one.socket.get(), .events = POLLIN, .revents = 0});
-  // Of those who have come already: whether they end meanwhile. poll skips what is -1.
+  // Also watch the accepted connections for an end. poll skips negative descriptors.
   for (const base::Fd& one : watched)
     files.push_back({.fd = one.get(), .events = POLLRDHUP, .revents = 0});
   ::poll(files.data(), files.size(), timeout_ms);

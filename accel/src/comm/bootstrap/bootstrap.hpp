@@ -18,9 +18,10 @@ namespace paceline::comm {
 
 struct Connections {
   std::vector<base::Fd> detector;  // one for each rank
-  // of the flat ring, where that rank is on another host
+  // The flat ring's connections; empty where that neighbour is on this host.
   std::vector<base::Fd> to_next, from_previous;
-  std::vector<base::Fd> channel_to_next, channel_from_previous;  // of this rank's channel
+  std::vector<base::Fd> channel_to_next,
+      channel_from_previous;  // the connections of this rank's channel
 };
 
 // The neighbours of this rank in its channel.

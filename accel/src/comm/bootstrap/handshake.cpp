@@ -43,10 +43,11 @@ base::Fd dial(const PeerInfo& mine, const PeerInfo& peer, std::size_t endpoint) 
   base::Fd socket(::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return {};
   prompt(socket);
-  // With one device the system knows the way; of several, what leaves is to leave through this one.
+  // With one network device the kernel chooses the route. With several, bind to this device's
+  // address.
   const Address from = numeric_address(mine.endpoints[endpoint].address, 0);
   if (mine.endpoints.size() > 1 && from.storage.ss_family == where.storage.ss_family) {
-    const int on = 1;  // the port is chosen by connect: it may be in use for other peers
+    const int on = 1;  // connect chooses the port, which may be in use for other peers
     ::setsockopt(socket.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
     if (::bind(socket.get(), from.get(), from.length) != 0) return {};
   }
@@ -61,7 +62,7 @@ int send_handshake(const base::Fd& socket, const PeerInfo& peer, std::uint32_t f
   ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
   if (error != 0) return error;
   const Handshake handshake = handshake_to(peer, from, purpose, flow);
-  // A fresh connection takes so little at once.
+  // The send buffer of a new connection always has room for the handshake.
   errno = EIO;
   return ::send(socket.get(), &handshake, sizeof handshake, MSG_NOSIGNAL) ==
                  static_cast<ssize_t>(sizeof handshake)

@@ -34,7 +34,7 @@ struct Handshake {
 };
 static_assert(sizeof(Handshake) == 64);
 
-// Who has connected and has not said all of it.
+// An accepted connection that has not sent its whole handshake yet.
 struct PendingConnection {
   base::Fd socket;
   std::array<char, sizeof(Handshake)> bytes{};
@@ -43,19 +43,20 @@ struct PendingConnection {
 
 Handshake handshake_to(const PeerInfo& peer, std::uint32_t from, std::uint32_t purpose,
                        std::uint32_t flow);
-// Whether it shows the nonce of `mine`.
+// Whether the handshake shows the nonce of `mine`.
 bool shows_nonce(const Handshake& handshake, const PeerInfo& mine);
 
-// A connection begun, from this rank's endpoint of that number to the peer's; writable when it is
-// there.
+// Starts to connect from this rank's endpoint of that number to the peer's. The socket becomes
+// writable once the attempt has ended.
 base::Fd dial(const PeerInfo& mine, const PeerInfo& peer, std::size_t endpoint);
-// What has become of it; then says handshake: 0, or an errno.
+// Checks the result of the attempt and sends the handshake. Returns 0 or an errno.
 int send_handshake(const base::Fd& socket, const PeerInfo& peer, std::uint32_t from,
                    std::uint32_t purpose, std::uint32_t flow);
-// The next one at the listener, without waiting.
+// Accepts the next connection at the listener, without waiting.
 base::Fd answer(const base::Fd& listener);
 enum class Heard : std::uint8_t { kMore, kAll, kStranger };
-// Reads on, without waiting: kAll with `handshake` where it shows the nonce of `mine`.
+// Reads more of the handshake, without waiting. Returns kAll and sets `handshake` if it is complete
+// and shows the nonce of `mine`.
 Heard hear(PendingConnection& caller, const PeerInfo& mine, Handshake& handshake);
 
 }  // namespace paceline::comm

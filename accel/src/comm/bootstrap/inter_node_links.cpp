@@ -28,7 +28,7 @@ std::unique_ptr<Rdma> open_rdma_for(Transport transport, PeerInfo& info) {
   auto rdma = settings ? open_rdma(*settings) : std::unexpected(settings.error());
   if (!rdma) {
     info.no_rdma = rdma.error();
-    // It goes into a text of lines.
+    // The reason is sent in a text of lines, so it must not have line breaks.
     std::ranges::replace(info.no_rdma, '\n', ' ');
     return nullptr;
   }
@@ -53,7 +53,7 @@ std::expected<void, Error> agree_on_hops(std::span<Hop> hops, std::uint32_t rank
                                          Transport transport, FailureDetector& detector,
                                          Clock::time_point deadline) {
   std::vector<std::expected<void, Error>> results(hops.size());
-  // One after another a whole ring of ranks would wait for each other.
+  // Hops agree in parallel: one after another, all ranks of a ring would wait for each other.
   std::vector<std::jthread> threads;
   for (std::size_t i = 0; i < hops.size(); ++i) {
     Hop& hop = hops[i];
@@ -87,7 +87,8 @@ std::expected<void, Error> agree_on_hops(std::span<Hop> hops, std::uint32_t rank
 
 std::string describe_hops(std::span<const Hop> hops, std::uint32_t rank, const Rdma* rdma) {
   std::string text;
-  // There and back is mostly the same, and a channel's neighbours are mostly the flat ring's.
+  // Name each pair once: both directions mostly agree, and a channel mostly has the ring's
+  // neighbours.
   std::set<std::pair<std::uint32_t, std::string>> said;
   for (const Hop& hop : hops) {
     if (!hop.is_inter_node()) continue;
@@ -106,7 +107,7 @@ std::vector<int> files_of(std::span<const Hop> hops, const Rdma* rdma) {
   std::vector<int> files = rdma == nullptr ? std::vector<int>() : rdma->files();
   for (const Hop& hop : hops) {
     for (const auto& nic : hop.agreed.nics) files.push_back(nic->file());
-    // Connections end with the hop where it goes by RDMA.
+    // A hop that uses RDMA closes its TCP connections.
     if (hop.agreed.nics.empty())
       for (const base::Fd& flow : hop.flows) files.push_back(flow.get());
   }

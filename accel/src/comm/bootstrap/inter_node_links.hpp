@@ -18,7 +18,7 @@
 
 namespace paceline::comm {
 
-// Of one rank to or from another; with no connections it is no hop between hosts.
+// One direction between this rank and a peer. Without connections it is no hop between hosts.
 struct Hop {
   std::uint32_t peer = 0;
   bool sends = false;
@@ -28,23 +28,24 @@ struct Hop {
   bool is_inter_node() const { return !flows.empty(); }
 };
 
-// Empty where the two may try RDMA.
+// Why the two ranks cannot try RDMA; empty if they can.
 std::string why_no_rdma(const std::vector<PeerInfo>& peers, std::uint32_t rank, std::uint32_t peer);
 
-// What this process has, or an empty pointer and why: both of its peer info.
+// Opens this process's RDMA devices. Without any it returns null and puts the reason into `info`.
 std::unique_ptr<Rdma> open_rdma_for(Transport transport, PeerInfo& info);
-// Where the plan wants RDMA and a rank has none: that rank.
+// Fails if the plan demands RDMA and a rank has none; the error names that rank.
 std::expected<void, Error> check_transport(Transport transport, const std::vector<PeerInfo>& peers);
 
-// Fills in what they have agreed on. `rdma`: null where this rank has none.
+// Agrees with each peer on RDMA or TCP and fills in the result. `rdma` is null if this rank has
+// none.
 std::expected<void, Error> agree_on_hops(std::span<Hop> hops, std::uint32_t rank,
                                          const std::vector<PeerInfo>& peers, const Rdma* rdma,
                                          Transport transport, FailureDetector& detector,
                                          Clock::time_point deadline);
-// " # rank 1 to rank 2 by RDMA mlx5_0", for the plan's readers.
+// For readers of the plan: " # rank 1 to rank 2 by RDMA mlx5_0".
 std::string describe_hops(std::span<const Hop> hops, std::uint32_t rank, const Rdma* rdma);
 
-// What a forked child closes.
+// The descriptors that a forked child closes.
 std::vector<int> files_of(std::span<const Hop> hops, const Rdma* rdma);
 
 std::unique_ptr<SendLink> make_sender(Hop&& hop, FailureDetector& detector);

@@ -20,10 +20,10 @@
 namespace paceline::comm {
 namespace {
 
-// and paceline/comm/_handle.py's, for a rank that has no library
+// paceline/comm/_handle.py has the same text, for a rank that cannot load the library.
 constexpr const char* kVersion = "paceline-comm 3";
 constexpr int kBacklog = 4096;
-constexpr std::size_t kMostEndpoints = 16;  // as many as there may be connections of a hop
+constexpr std::size_t kMostEndpoints = 16;  // a hop has at most this many connections
 static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
 
 std::unexpected<Error> system_failure(const std::string& what) {
@@ -41,8 +41,8 @@ std::string random_name() {
   return text;
 }
 
-// Equal where memory can be shared and abstract sockets are seen: the same running kernel, the same
-// network namespace.
+// Identifies the running kernel and the network namespace. Ranks with the same value can share
+// memory and see each other's abstract sockets.
 std::string own_host() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -76,7 +76,7 @@ std::expected<base::Fd, Error> listen_at(const std::string& address) {
   return listener;
 }
 
-// In both families at the same place.
+// The port field is at the same offset in IPv4 and IPv6 addresses.
 std::uint16_t port_of(const base::Fd& listener) {
   sockaddr_in6 bound{};
   socklen_t length = sizeof bound;
@@ -166,7 +166,7 @@ std::expected<Listeners, Error> open_listeners(PeerInfo& info, const std::string
 }
 
 void pair_endpoints(std::vector<PeerInfo>& peers) {
-  std::map<std::string, std::set<std::string>> hosts;  // that have an address
+  std::map<std::string, std::set<std::string>> hosts;  // for each address, the hosts that have it
   for (const PeerInfo& info : peers)
     for (const Endpoint& one : info.endpoints) hosts[one.address].insert(info.host);
   std::size_t least = peers.front().endpoints.size();
@@ -174,7 +174,7 @@ void pair_endpoints(std::vector<PeerInfo>& peers) {
     const Endpoint first = info.endpoints.front();
     std::erase_if(info.endpoints,
                   [&](const Endpoint& one) { return hosts[one.address].size() > 1; });
-    // All of them: hosts that are only called so.
+    // All addresses are shared: the "hosts" are one machine under several names. Keep the first.
     if (info.endpoints.empty()) info.endpoints.push_back(first);
     least = std::min(least, info.endpoints.size());
   }

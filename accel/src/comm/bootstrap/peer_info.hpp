@@ -24,25 +24,26 @@ struct Error {
   std::string text;
 };
 
-// Where a rank listens: one for each network device that it is to use.
+// An address where a rank listens, one for each network device that it uses.
 struct Endpoint {
   std::string address;
   std::uint16_t port = 0;
 };
 
-// As messages name it.
+// The name of a rank in messages.
 inline std::string rank_name(std::uint32_t rank) { return "rank " + std::to_string(rank); }
 
 struct PeerInfo {
   std::string host;
   std::vector<Endpoint> endpoints;
-  std::string nonce;  // shown by who connects: it has read the store
-  // abstract name of the socket that memory is handed over at; empty where there is none
+  std::string
+      nonce;  // a peer that connects shows it, which proves that the peer has read the store
+  // The abstract name of the socket that hands over memory; empty if there is none.
   std::string listener;
   std::string agreed;      // what must be the same on all ranks
   std::uint32_t nics = 0;  // active RDMA ports
   std::string no_rdma;     // why there are none
-  std::string refusal;     // why this rank does not come; nothing else counts then
+  std::string refusal;     // why this rank does not take part; if set, the other fields are ignored
 };
 
 struct Listeners {
@@ -55,23 +56,24 @@ struct Store {
   std::string name;
 };
 
-// Opens the sockets, the one for memory where the system has it, and fills in the peer info's rest.
-// `peer info.host` may be empty: found out. `addresses`: numeric, separated by commas; none: found
-// out.
+// Opens the TCP sockets and, where the system has it, the socket for memory. Fills in the rest of
+// the peer info. An empty `info.host` is detected. `addresses` are numeric and separated by commas;
+// if empty, they are detected.
 std::expected<Listeners, Error> open_listeners(PeerInfo& info, const std::string& addresses);
-// Leaves every peer info as many endpoints as the one that has fewest: the i-th of one rank speaks
-// with the i-th of another. Of several, those that also another host has are no way to either (the
-// bridge of a container engine). The same on all ranks.
+// Cuts every rank's endpoints to the smallest number that any rank has. The i-th endpoint of one
+// rank connects to the i-th of another. If a rank has several, an address that another host also
+// has is dropped: it is a local bridge, such as a container engine's. All ranks get the same
+// result.
 void pair_endpoints(std::vector<PeerInfo>& peers);
-// One small text of a rank, by the key's last words.
+// Publishes one small text of a rank. `key` is the last part of its key.
 std::expected<void, Error> tell(const Store& store, const std::string& key,
                                 const std::string& text);
 std::expected<std::string, Error> read_key(const Store& store, const std::string& key,
                                            std::uint32_t rank, Clock::time_point deadline);
-// For a rank that does not come: the others would wait for its peer info. What the store says to
-// that is no matter any more.
+// Publishes that this rank does not take part, so that the others do not wait for its peer info. An
+// error of the store is ignored.
 void refuse(const Store& store, std::uint32_t rank, const std::string& why);
-// Tells this rank's peer info and reads those of all.
+// Publishes this rank's peer info and reads those of all ranks.
 std::expected<std::vector<PeerInfo>, Error> exchange(const Store& store, std::uint32_t rank,
                                                      std::uint32_t ranks, const PeerInfo& info,
                                                      Clock::time_point deadline);

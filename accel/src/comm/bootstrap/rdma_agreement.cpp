@@ -12,14 +12,14 @@
 namespace paceline::comm {
 namespace {
 
-// Of an empty message there and one back, with a lost packet or two sent again.
+// Enough for an empty message there and back, with one or two packets lost and sent again.
 constexpr std::chrono::seconds kTrial{5};
 
-// What each end tells the other, three times. Little-endian, as all of the protocol.
+// What each end sends to the other, three times. Little-endian, as the whole protocol.
 struct Word {
   std::array<char, 16> magic{'p', 'a', 'c', 'e', 'l', 'i', 'n', 'e',
                              '-', 'r', 'd', 'm', 'a', '-', '1', '\0'};
-  std::array<char, 232> refusal{};  // empty: goes on
+  std::array<char, 232> refusal{};  // empty: continue
   std::uint32_t nics = 0;
   std::uint32_t zero = 0;
   std::array<QueuePairAddress, kMostNics> addresses{};
@@ -68,7 +68,7 @@ std::unexpected<Error> Agreement::lost(const std::string& why) {
 std::expected<void, Error> Agreement::read(Word& word) {
   std::size_t got = 0;
   while (got < sizeof word) {
-    // Asked first: a peer that has said its word, refused and left since is none that was lost.
+    // Ask before reading: a peer may send its refusal and then leave, which is no lost peer.
     const bool failed = detector_.failed();
     const ssize_t some = ::recv(connection_.get(), reinterpret_cast<std::byte*>(&word) + got,
                                 sizeof word - got, MSG_DONTWAIT);
@@ -94,14 +94,14 @@ std::expected<void, Error> Agreement::read(Word& word) {
   return {};
 }
 
-// Both tell how far they are: a refusal of either is then one of both.
+// Both ends send their state, so that a refusal of one makes both use TCP.
 std::expected<void, Error> Agreement::swap() {
   Word mine;
   agreed_.refusal.copy(mine.refusal.data(), mine.refusal.size() - 1);
   mine.nics = static_cast<std::uint32_t>(agreed_.nics.size());
   for (std::size_t nic = 0; nic < agreed_.nics.size(); ++nic)
     mine.addresses[nic] = agreed_.nics[nic]->address();
-  // A connection that has carried nothing else takes so little at once.
+  // The send buffer of a connection that has carried nothing else has room for this.
   const ssize_t sent = ::send(connection_.get(), &mine, sizeof mine, MSG_NOSIGNAL);
   if (sent != static_cast<ssize_t>(sizeof mine)) return lost(std::strerror(sent < 0 ? errno : EIO));
   if (auto done = read(theirs_); !done) return done;
@@ -134,7 +134,7 @@ bool Agreement::attempt(NicQueue& nic, Clock::time_point until) {
   return nic.arrived() > 0;
 }
 
-// The sender's empty messages are answered as all messages are: with a free slot.
+// The receiver answers the sender's empty messages as any message: with a free slot.
 void Agreement::attempt() {
   const auto until = std::min(deadline_, Clock::now() + kTrial);
   if (wanted_.sends)

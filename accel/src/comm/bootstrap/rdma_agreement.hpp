@@ -18,11 +18,11 @@
 namespace paceline::comm {
 
 struct Agreed {
-  NicQueues nics;       // as many as both have; none where there is a refusal
-  std::string refusal;  // why by TCP
+  NicQueues nics;       // as many as both ends have; empty after a refusal
+  std::string refusal;  // why the link uses TCP
 };
 
-// What both ends try, the same from their peer infos.
+// What both ends try. Both compute the same from the two peer infos.
 struct Attempt {
   const Rdma& rdma;
   std::vector<std::size_t> nics;

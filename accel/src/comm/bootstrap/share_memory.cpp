@@ -25,7 +25,7 @@ std::string system_text(const std::string& what) {
   return what + ": " + std::strerror(error);
 }
 
-// Gives a file to whoever knocks and may have it, until it goes.
+// Hands a file to every mate that connects and shows the nonce, until this object is destroyed.
 class HandOut {
  public:
   HandOut(const base::Fd& file, const PeerInfo& info, const base::Fd& listener)
@@ -60,8 +60,8 @@ class HandOut {
   void accept_one() {
     base::Fd socket = answer(listener_);
     if (!socket || !is_own_user(socket)) return;
-    // Strangers cannot fill the memory: who has not introduced itself is dropped when too many more
-    // come.
+    // Cap pending unauthenticated connections, so that strangers cannot fill the memory: drop the
+    // oldest.
     if (callers_.size() > PACELINE_COMM_MAX_RANKS) callers_.erase(callers_.begin());
     callers_.push_back({std::move(socket), {}, 0});
   }
@@ -82,7 +82,7 @@ class HandOut {
   std::thread thread_;
 };
 
-// None, and `why`.
+// Returns an empty Fd and sets `why` on failure.
 base::Fd ask_for(const PeerInfo& info, const Topology& topology, Clock::time_point deadline,
                  std::string& why) {
   const std::uint32_t first = topology.mates().front();
@@ -137,7 +137,7 @@ std::expected<Shared, Error> share_region(const Store& store, const Topology& to
       if (shared.region == nullptr) why = system_text("mapping a memory file");
     }
     if (topology.local == 0) {
-      // Mates that wait for it hear of it.
+      // Close the listener, so that mates that wait for memory learn of the failure.
       if (shared.region == nullptr) listener = base::Fd();
       if (shared.region != nullptr) handing.emplace(file, peers[topology.rank], listener);
     }

@@ -22,8 +22,8 @@
 namespace paceline::comm {
 
 struct Shared {
-  std::unique_ptr<Region> region;     // where this rank has mates, and all of them have it
-  std::vector<std::string> refusals;  // of each rank: why it cannot
+  std::unique_ptr<Region> region;     // set if this rank has mates and all of them have mapped it
+  std::vector<std::string> refusals;  // for each rank, why it cannot share memory
 };
 
 std::expected<Shared, Error> share_region(const Store& store, const Topology& topology,

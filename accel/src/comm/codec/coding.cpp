@@ -14,8 +14,8 @@
 namespace paceline::comm {
 namespace {
 
-constexpr std::size_t kBlock = 1024;   // values of a half at a time
-constexpr std::size_t kPairBytes = 8;  // index and value
+constexpr std::size_t kBlock = 1024;   // values that are converted to halves at a time
+constexpr std::size_t kPairBytes = 8;  // an index and a value
 
 void put(std::byte* at, const auto& value) { std::memcpy(at, &value, sizeof value); }
 template <typename T>
@@ -25,7 +25,8 @@ T get(const std::byte* at) {
   return value;
 }
 
-// The largest by its bits, as an integer: vectors can, and what is not finite is above all that is.
+// Compares the values' bits as integers, which vectorizes. NaN and infinity are above all finite
+// values.
 std::uint32_t largest(const float* values, std::size_t count) {
   std::int32_t most = 0;
   for (std::size_t i = 0; i < count; ++i)
@@ -107,7 +108,8 @@ void gather_momentum(float momentum, const float* values, float* residual, float
   }
 }
 
-// The largest of `rest`, which are 0 there afterwards, and in `masked`, where there is one.
+// Encodes the largest values of `residual`, then sets them to 0 there, and in `masked` if it is
+// given.
 void encode_top(std::uint32_t keep, float* residual, float* masked, std::byte* coded,
                 std::uint64_t count) {
   if (count == 0) return;
@@ -121,13 +123,14 @@ void encode_top(std::uint32_t keep, float* residual, float* masked, std::byte* c
   const auto place = sizes.begin() + static_cast<std::ptrdiff_t>(k - 1);
   std::nth_element(sizes.begin(), place, sizes.end(), std::greater<>());
   const std::uint32_t least = *place;
-  // Of those that are just as large, the first ones.
+  // Of equally large values, take the first ones.
   auto equal = k - static_cast<std::uint64_t>(std::count_if(
                        sizes.begin(), place, [&](std::uint32_t size) { return size > least; }));
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint32_t size = size_bits(residual[i]);
     if (size < least || (size == least && equal == 0)) {
-      if (size >= kInfinite) clear(i);  // enough of them are on their way
+      if (size >= kInfinite)
+        clear(i);  // enough values that are not finite are sent already; drop this one
       continue;
     }
     if (size == least) --equal;
@@ -147,7 +150,7 @@ void add_top(std::uint32_t keep, const std::byte* coded, float* values, std::uin
   }
 }
 
-// Of a block, in the order that coding_formulas.hpp says.
+// Sums a block in the order that coding_formulas.hpp defines.
 double sum_of_sizes(const float* values, std::size_t count) {
   double sum = 0;
   for (std::size_t at = 0; at < count; at += kSignGroup) {

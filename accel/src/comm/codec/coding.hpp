@@ -29,16 +29,16 @@ enum class Codec : std::uint32_t { kNone, kF16, kBf16, kInt8, kTopK, kOneBit, kD
 
 struct Coding {
   Codec codec = Codec::kNone;
-  std::uint32_t keep = 0;      // of a million; of top-k and dgc only
-  std::uint32_t momentum = 0;  // thousandths; of dgc only
+  std::uint32_t keep = 0;      // of a million values; only for top-k and dgc
+  std::uint32_t momentum = 0;  // in thousandths; only for dgc
 
   bool operator==(const Coding&) const = default;
-  // As a number that is told to peers.
+  // The number that identifies the coding to peers.
   std::uint64_t id() const {
     return static_cast<std::uint64_t>(codec) | std::uint64_t{keep} << 8 |
            std::uint64_t{momentum} << 40;
   }
-  // Values kept for each of the array.
+  // Residual values for each value of the array.
   std::uint64_t residuals() const { return codec == Codec::kDgc ? 2 : 1; }
 };
 
@@ -47,10 +47,10 @@ inline constexpr std::uint32_t kThousand = 1000;
 
 bool is_coding(const Coding& coding);
 const char* name_of(Codec codec);
-// Whether sums are coded again at each hop, or what each host has to say goes to all.
+// Whether each hop codes sums again. If not, each host's coded values go to all hosts.
 bool recoded_on_the_way(Codec codec);
 
-// What can be coded without its neighbours: so many values, and the bytes that they become.
+// The smallest unit that is coded on its own: its number of values, and its coded bytes.
 struct Grain {
   std::size_t values;
   std::size_t bytes;
@@ -58,13 +58,13 @@ struct Grain {
 Grain grain_of(Codec codec);
 std::size_t coded_bytes(const Coding& coding, std::uint64_t count);
 
-// coded = values + rest; rest = what that has lost.
+// coded = values + residual; then residual = what the coding lost.
 void encode(const Coding& coding, const float* values, float* residual, std::byte* coded,
             std::uint64_t count);
 void decode(const Coding& coding, const std::byte* coded, float* values, std::uint64_t count);
-// values += what was coded.
+// values += the decoded values.
 void decode_add(const Coding& coding, const std::byte* coded, float* values, std::uint64_t count);
-// coded = received + own + rest, of a codec that is recoded on the way.
+// coded = received + own + residual, for a codec where each hop codes sums again.
 void recode(const Coding& coding, const std::byte* received, const float* own, float* residual,
             std::byte* coded, std::uint64_t count);
 

@@ -12,22 +12,22 @@ namespace paceline::comm {
 
 using optim::Bits32;
 
-inline constexpr int kInt8Block = 256;   // values with one scale
-inline constexpr int kSignBlock = 1024;  // values with one mean
-inline constexpr int kScaleBytes = 4;    // what both begin with
+inline constexpr int kInt8Block = 256;   // values that share one scale
+inline constexpr int kSignBlock = 1024;  // values that share one mean
+inline constexpr int kScaleBytes = 4;    // size of the scale or mean at the start of a block
 inline constexpr float kMostF16 = 65504.0F;
 inline constexpr float kMostBf16 = 3.38953139e38F;
-// below, a scale would lose its own bits: it all stays in the rest
+// Below this value a scale would lose bits itself, so the whole block stays in the residual.
 inline constexpr float kLeastScaled = 1e-30F;
 inline constexpr float kRounder =
-    12582912.0F;  // 1.5 * 2^23: adding and taking it off again rounds to nearest, ties to even
+    12582912.0F;  // 1.5 * 2^23: adding and subtracting it rounds to nearest, ties to even
 inline constexpr Bits32 kNotSign = 0x7fffffffU;
 inline constexpr Bits32 kInfinite = 0x7f800000U;
 inline constexpr Bits32 kNan = 0x7fc00000U;
 
-// A block's mean is of a sum in this order, all in fp64: value i of a group belongs to channel i %
-// kSignLanes; a channel is summed in order, then the channels of a group in halves (16 onto the
-// first 16, 8 onto the first 8, …), then the groups one after the other.
+// The order of the sum behind a block's mean, all in fp64. Value i of a group belongs to lane i %
+// kSignLanes. Each lane is summed in order. Then the lanes of a group are summed in halves: 16 onto
+// the first 16, 8 onto the first 8, and so on. Last the groups are summed one after the other.
 inline constexpr int kSignLanes = 32;
 inline constexpr int kSignGroup = 128;
 
@@ -39,14 +39,14 @@ PACELINE_INLINE bool not_finite(float value) { return size_bits(value) >= kInfin
 // -- 16 bits
 // ------------------------------------------------------------
 
-// What is out of range is cut to it; what is not finite stays as it is.
+// Clamps a value that is out of range; NaN and infinity stay.
 PACELINE_INLINE float cut_to(float most, float wanted) {
   const float above = -most < wanted ? wanted : -most;
   const float near = above < most ? above : most;
   return not_finite(wanted) ? wanted : near;
 }
 
-// The new rest.
+// The new residual.
 PACELINE_INLINE float left_of(float wanted, float decoded) {
   return not_finite(wanted) ? 0.0F : wanted - decoded;
 }
@@ -55,12 +55,12 @@ PACELINE_INLINE float left_of(float wanted, float decoded) {
 // ------------------------------------------------------------
 
 struct Int8Scale {
-  float scale;   // as it is sent
-  float factor;  // of values, before they are rounded
+  float scale;   // as sent
+  float factor;  // multiplies values before they are rounded
   bool finite;
 };
 
-// `most`: the largest of the block, by its bits without the sign.
+// `most`: the bits, without the sign, of the block's largest value.
 PACELINE_INLINE Int8Scale int8_scale(Bits32 most) {
   const float size = optim::as_float(most);
   if (most >= kInfinite) return {optim::as_float(kNan), 0.0F, false};
@@ -68,7 +68,7 @@ PACELINE_INLINE Int8Scale int8_scale(Bits32 most) {
   return {size / 127.0F, 127.0F / size, true};
 }
 
-// A block that is not finite says 1 * NaN.
+// In a block that is not finite, every value is 1 and the scale is NaN.
 PACELINE_INLINE int int8_of(float wanted, const Int8Scale& by) {
   const float rounded = (wanted * by.factor + kRounder) - kRounder;
   return by.finite ? static_cast<int>(rounded) : 1;
@@ -85,7 +85,7 @@ PACELINE_INLINE float int8_left(float wanted, int coded, const Int8Scale& by) {
 // -- 1-bit
 // ------------------------------------------------------------
 
-// The mean as it is sent: NaN where it is not finite.
+// The mean as sent: NaN if it is not finite.
 PACELINE_INLINE float sign_scale(double sum, int count) {
   const auto scale = static_cast<float>(sum / static_cast<double>(count));
   return not_finite(scale) ? optim::as_float(kNan) : scale;

@@ -8,7 +8,7 @@
 namespace paceline::comm {
 namespace {
 
-// Four sums beside each other, then one: a fixed order that does not wait for each addition.
+// Four independent sums, then one: a fixed order in which no addition waits for the one before.
 double product_of(const double* a, const double* b, std::size_t count) {
   std::array<double, 4> sums{};
   std::size_t i = 0;
@@ -26,7 +26,7 @@ void orthonormalize(float* matrix, std::size_t rows, std::size_t columns) {
     for (std::size_t k = 0; k < columns; ++k) all[k * rows + row] = matrix[row * columns + k];
   for (std::size_t k = 0; k < columns; ++k) {
     double* const column = all.data() + k * rows;
-    // Twice is enough: what rounding has left of the others is gone then.
+    // The second pass removes what rounding has left of the other columns.
     for (int turn = 0; turn < 2; ++turn) {
       for (std::size_t j = 0; j < k; ++j) {
         const double* const other = all.data() + j * rows;

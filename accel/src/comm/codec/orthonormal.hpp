@@ -9,8 +9,8 @@
 
 namespace paceline::comm {
 
-// Row by row in memory, in place; one column after another, in double precision. Columns of zeros,
-// and what others leave nothing of, stay so.
+// `matrix` is row-major and changed in place, one column after another, in double precision.
+// Columns of zeros stay zeros, as does a column that is a combination of earlier ones.
 void orthonormalize(float* matrix, std::size_t rows, std::size_t columns);
 
 }  // namespace paceline::comm

@@ -10,9 +10,10 @@
 namespace paceline::comm {
 namespace {
 
-constexpr std::size_t kBlock = 1024;  // elements; what is added stays in the first cache
+constexpr std::size_t kBlock = 1024;  // elements; small enough to stay in the L1 cache
 
-// `Wide` adds: the type itself, or an unsigned one for integers, whose sums wrap.
+// `Wide` is the type of the sums: the type itself, or an unsigned one for integers, whose sums
+// wrap.
 template <typename Wide>
 void sum_plain(std::byte* target, std::span<const std::byte* const> sources, std::size_t count) {
   std::array<Wide, kBlock> total;

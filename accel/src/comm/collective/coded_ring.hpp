@@ -25,18 +25,19 @@ class CodedRing {
       : coding_(coding), ranks_(ranks), position_(position) {}
 
   const Coding& coding() const { return coding_; }
-  // Of the buffer that an array of `count` values needs.
+  // The size of the buffer for an array of `count` values.
   std::size_t bytes(std::uint64_t count) const;
-  std::uint64_t steps() const;  // for each array
-  // What this rank says first; before its steps are opened. `own` and `rest` have `count` values.
+  std::uint64_t steps() const;  // for one array
+  // Writes what this rank sends first. Call it before the steps are opened. `own` and `residual`
+  // have `count` values.
   void begin(const float* own, float* residual, std::byte* buffer, std::uint64_t count) const;
   void add_steps(std::vector<Step>& steps, const float* own, float* residual, std::byte* buffer,
                  std::uint64_t count, std::uint64_t gate) const;
-  // When all has been received: the sum, which may take the place of `own`.
+  // Call it when all data has been received. `sum` may be the same memory as `own`.
   void end(const std::byte* buffer, float* sum, std::uint64_t count) const;
 
  private:
-  // Where each part of the array lies in the buffer, and at the end the size of all.
+  // Where each part of the array begins in the buffer. The last entry is the buffer's size.
   std::vector<std::size_t> places(std::uint64_t count) const;
 
   Coding coding_;

@@ -16,8 +16,8 @@ Part HostStage::chunk_of(const Work& work, std::uint32_t number) const {
   return {.begin = begin, .count = std::min(work.chunk, work.count - begin)};
 }
 
-// Where a channel puts its shard of a result: at the same place in every chunk, though the last one
-// is shorter. Or one channel would write what another, slower one is still sending.
+// Where a channel puts its shard of a result. The place is the same in every chunk, even in the
+// shorter last one. Otherwise one channel could overwrite what a slower one is still sending.
 std::byte* HostStage::result(const Work& work, std::uint32_t number, std::uint32_t channel) const {
   return region_.slot(ranks_, base_ + number) +
          part_of(work.chunk, topology_.channels, channel).begin * size_of(work.type);
@@ -25,7 +25,7 @@ std::byte* HostStage::result(const Work& work, std::uint32_t number, std::uint32
 
 bool HostStage::give(Work& work) {
   if (work.given == work.chunks) return false;
-  // The slot is free when the channels have added up what was in it before.
+  // The slot is free once the channels have added up its previous contents.
   if (!all_reached(&Cell::added, base_ + work.given + 1 - kDepth, topology_.channels)) return false;
   const Part part = chunk_of(work, work.given);
   const std::size_t size = size_of(work.type);
@@ -39,7 +39,7 @@ bool HostStage::give(Work& work) {
 
 bool HostStage::add(Work& work) {
   if (!adds_ || work.added == work.chunks) return false;
-  // The result's slot is free when all have taken it out and the ring has passed it on.
+  // The result's slot is free once all ranks have copied it out and the ring has sent it.
   if (!all_reached(&Cell::given, base_ + work.added + 1, ranks_)) return false;
   if (!all_reached(&Cell::taken, base_ + work.added + 1 - kDepth, ranks_)) return false;
   if (channel_ != nullptr && sent_.load(std::memory_order_acquire) + kDepth <= work.added)
@@ -78,7 +78,7 @@ bool HostStage::take(Work& work) {
   return true;
 }
 
-// Does what can be done now; whether there was anything.
+// Does all work that can be done now. Returns whether there was any.
 bool HostStage::turn(Work& work) {
   bool some = false;
   while (take(work)) some = true;
@@ -99,7 +99,7 @@ void HostStage::start_channel(const Call& call, const Work& work) {
   start_ring(call, work, std::move(steps), 2 * (std::uint64_t{hosts} - 1));
 }
 
-// `each`: steps of a chunk.
+// `each`: steps for one chunk.
 void HostStage::start_ring(const Call& call, const Work& work, std::vector<Step> steps,
                            std::uint64_t each) {
   sent_.store(0);

@@ -24,12 +24,12 @@ namespace paceline::comm {
 
 class HostStage : private Pipeline {
  public:
-  // `channel` is null with one host, or where this rank has no channel.
+  // `channel` is null if there is one host, or if this rank has no channel.
   HostStage(const Topology& topology, Region& region, Ring* channel, FailureDetector& detector);
-  // `chunk_bytes`: at most what a slot has.
+  // `chunk_bytes` is at most the size of a slot.
   bool all_reduce(const Call& call, Type type, std::byte* data, std::uint64_t count,
                   std::size_t chunk_bytes);
-  // The same of floats, in coded form between hosts. `rest` has residual_count() values.
+  // As all_reduce, for floats in coded form between hosts. `residual` has residual_count() values.
   bool all_reduce_coded(const Call& call, const CodedRing& ring, float* data, std::uint64_t count,
                         std::size_t chunk_bytes, float* residual);
   std::uint64_t residual_count(std::uint64_t count, std::size_t chunk_bytes) const;
@@ -39,7 +39,7 @@ class HostStage : private Pipeline {
     Type type;
     std::byte* data;
     std::uint64_t count;
-    std::uint64_t chunk;  // elements
+    std::uint64_t chunk;  // in elements
     std::uint32_t chunks;
     std::uint32_t given = 0, added = 0, taken = 0;
     const CodedRing* ring = nullptr;
@@ -48,7 +48,7 @@ class HostStage : private Pipeline {
 
   static Work work_of(Type type, std::byte* data, std::uint64_t count, std::size_t chunk_bytes);
   bool run(const Call& call, Work& work);
-  // of this rank's shard, in elements, but for that of the last chunk
+  // The size of this rank's shard in elements, for every chunk but the last.
   std::uint64_t stride(const Work& work) const;
   std::uint64_t shard_count(const Work& work, std::uint32_t number) const;
   std::byte* coded(const Work& work, std::uint32_t number);
@@ -64,8 +64,8 @@ class HostStage : private Pipeline {
   Part chunk_of(const Work& work, std::uint32_t number) const;
 
   Ring* channel_;
-  std::atomic<std::uint64_t> sent_;  // chunks of this call that the channel is done sending
-  std::vector<std::byte> coded_;     // what goes around the channel in coded form, kDepth chunks
+  std::atomic<std::uint64_t> sent_;  // chunks of this call that the channel has sent
+  std::vector<std::byte> coded_;     // coded data of kDepth chunks that goes around the channel
 };
 
 }  // namespace paceline::comm

@@ -49,7 +49,7 @@ bool Pipeline::run(const Call& call, const Turns& turns) {
   while (!turns.ended()) {
     const std::uint32_t seen = mine().bell.count.load(std::memory_order_acquire);
     if (detector_.failed()) break;
-    // Before anything of theirs is used.
+    // Compare the ranks' calls before any of their data is used.
     if (!compared && all_reached(&Cell::given, base_ + 1, ranks_)) {
       compared = true;
       for (std::uint32_t local = 0; local < ranks_; ++local)

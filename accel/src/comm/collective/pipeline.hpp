@@ -25,13 +25,14 @@ class Pipeline {
   Pipeline& operator=(const Pipeline&) = delete;
 
  protected:
-  // What a call is to do again and again. Each answers whether there was anything; `turn` waits
-  // until all ranks are known to do the same.
+  // What a call repeats until it is done. Each function returns whether it did anything. `turn`
+  // runs only once all ranks are known to make the same call.
   struct Turns {
-    std::function<bool()> give;  // the first one after this rank's call has been told
-    std::function<bool()> turn;  // whatever can be done now, giving included
+    std::function<bool()>
+        give;  // gives a chunk; the first one follows this rank's announcement of its call
+    std::function<bool()> turn;  // does all work that can be done now, giving included
     std::function<bool()> ended;
-    // The rank that this one's channel waits for, maybe this one; empty where it has none.
+    // The rank that this rank's channel waits for; may be this rank. Empty if it has no channel.
     std::function<std::uint32_t()> across;
   };
 
@@ -39,13 +40,13 @@ class Pipeline {
   ~Pipeline() = default;
 
   bool run(const Call& call, const Turns& turns);
-  // Ends a call of so many chunks.
+  // Ends a call of this many chunks.
   void next(std::uint32_t chunks);
 
   Cell& cell(std::uint32_t local) const { return region_.cell(local); }
   Cell& mine() const { return cell(topology_.local); }
   void ring_all() const;
-  // Whether the first `cells` cells have got so far.
+  // Whether the counters of the first `cells` cells have all reached `count`.
   bool all_reached(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count,
                    std::uint32_t cells) const {
     return first_short(counter, count, cells) == cells;
@@ -54,19 +55,21 @@ class Pipeline {
   const Topology& topology_;
   Region& region_;
   FailureDetector& detector_;
-  const std::uint32_t ranks_;  // of this host
-  const bool adds_;            // has a shard
-  std::uint32_t base_ = 0;     // chunks of all calls before
+  const std::uint32_t ranks_;  // on this host
+  const bool adds_;            // whether this rank has a shard to add up
+  std::uint32_t base_ = 0;     // chunks of all earlier calls
 
  private:
-  // The first cell that has not got so far; `cells`: none.
+  // The first cell whose counter has not reached `count`; `cells` if there is none.
   std::uint32_t first_short(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count,
                             std::uint32_t cells) const;
-  // The rank that holds up the oldest chunk which not all have: who has not given it, else whose
-  // channel has not added it up or lacks it of other hosts, else who has not taken it out.
+  // The rank that delays the oldest unfinished chunk. It is a rank that has not given the chunk.
+  // Failing that, it is one whose channel has not added it up or waits for other hosts. Failing
+  // that, it is one that has not copied it out.
   std::uint32_t awaited(const Turns& turns) const;
 
-  std::uint32_t calls_ = 0;  // done here: for the next, all have compared the one before
+  std::uint32_t calls_ =
+      0;  // calls done here; at the next call, all ranks have compared the one before
 };
 
 }  // namespace paceline::comm

@@ -8,7 +8,8 @@
 namespace paceline::comm {
 namespace {
 
-// Small enough to stay in a cache between receiving and adding; a multiple of every element's size.
+// Small enough to stay in the cache between receiving and adding; a multiple of every element's
+// size.
 constexpr std::size_t kBlockBytes = 64UL * 1024;
 constexpr std::size_t kMostAtOnce = 256UL * 1024;
 constexpr std::uint64_t kOpen = std::numeric_limits<std::uint64_t>::max();
@@ -34,7 +35,7 @@ Part part_of(std::uint64_t count, std::uint64_t n, std::uint64_t i) {
 void add_all_reduce(std::vector<Step>& steps, std::byte* data, std::uint64_t count,
                     std::size_t size, std::uint32_t n, std::uint32_t position, std::uint64_t gate) {
   for (std::uint32_t s = 0; s < 2 * (n - 1); ++s) {
-    // Part p starts at rank p, is whole at rank p - 1, and goes round once more.
+    // Part p starts at rank p, is complete at rank p - 1, and then goes around once more.
     const Part out = part_of(count, n, (position + 2 * n - s) % n);
     const Part in = part_of(count, n, (position + 2 * n - s - 1) % n);
     std::byte* const target = data + in.begin * size;
@@ -105,7 +106,8 @@ bool Ring::send_all(const Call& call, const std::vector<Step>& steps, const Hook
 
 void Ring::take_coded(const Step& step, std::size_t at, std::size_t size) {
   const Grain grain = grain_of(step.coding->codec);
-  const std::size_t head = grain.bytes - grain.values;  // of a grain, however few values it has
+  const std::size_t head =
+      grain.bytes - grain.values;  // overhead of a grain, whatever the number of its values
   const std::size_t left = size % grain.bytes;
   const std::size_t begin = at / grain.bytes * grain.values;
   const std::size_t count = grain.values == 1
@@ -117,14 +119,14 @@ void Ring::take_coded(const Step& step, std::size_t at, std::size_t size) {
 
 bool Ring::receive_step(Type type, const Step& step, std::uint64_t& position) {
   for (std::size_t at = 0; at < step.in_bytes;) {
-    // Coded values come in wholes of what can be decoded alone.
+    // Coded values are received in whole grains, which decode on their own.
     const std::size_t most =
         step.coding == nullptr
             ? kBlockBytes
             : kBlockBytes / grain_of(step.coding->codec).bytes * grain_of(step.coding->codec).bytes;
     const std::size_t size = std::min(step.in_bytes - at, most);
     std::byte* const target = step.in + at;
-    // They have been sent: what replaces them is made of them. This orders the two threads.
+    // Wait until the bytes have been sent before they are replaced. This orders the two threads.
     if (step.over >= 0 && !sent_.wait(out_begins_[static_cast<std::size_t>(step.over)] + at + size,
                                       previous_->peer()))
       return false;

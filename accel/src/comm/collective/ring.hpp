@@ -26,26 +26,26 @@ namespace paceline::comm {
 struct Step {
   const std::byte* out = nullptr;
   std::size_t out_bytes = 0;
-  std::int64_t after = -1;  // the step whose received bytes these are, in the same places
+  std::int64_t after = -1;  // the step that received the bytes which this step sends
   std::byte* in = nullptr;
-  std::int64_t over = -1;  // the step that sent what these bytes replace
+  std::int64_t over = -1;  // the step that sent the bytes which this step replaces
   std::size_t in_bytes = 0;
-  const std::byte* own = nullptr;  // in = received + own; null: in = received
-  std::uint64_t gate = 0;          // begins when so many chunks have been opened
-  // What comes in is coded so: in = coded(received + own + rest), own and rest being floats. Null:
-  // it is added as it is.
+  const std::byte* own = nullptr;  // in = received + own; if null, in = received
+  std::uint64_t gate = 0;          // begins when this many chunks have been opened
+  // How received data is coded: in = coded(received + own + residual), all floats. If null, it is
+  // added without coding.
   const Coding* coding = nullptr;
   float* residual = nullptr;
 };
 
-// A part of a whole, in elements: part i of n, all but equal.
+// Part i of n nearly equal parts, in elements.
 struct Part {
   std::uint64_t begin;
   std::uint64_t count;
 };
 Part part_of(std::uint64_t count, std::uint64_t n, std::uint64_t i);
 
-// The steps of an allreduce in place, for the rank at `position` of `n`, added to `steps`.
+// Adds the steps of an in-place allreduce to `steps`, for the rank at `position` of `n`.
 void add_all_reduce(std::vector<Step>& steps, std::byte* data, std::uint64_t count,
                     std::size_t size, std::uint32_t n, std::uint32_t position,
                     std::uint64_t gate = 0);
@@ -53,18 +53,19 @@ void add_all_reduce(std::vector<Step>& steps, std::byte* data, std::uint64_t cou
 class Ring {
  public:
   struct Hooks {
-    std::function<void(std::uint64_t)> sent;      // steps that have been sent
-    std::function<void(std::uint64_t)> received;  // steps that have been received
+    std::function<void(std::uint64_t)> sent;      // called with the number of steps sent
+    std::function<void(std::uint64_t)> received;  // called with the number of steps received
   };
 
   Ring(std::unique_ptr<SendLink> next, std::unique_ptr<ReceiveLink> previous,
        FailureDetector& detector);
 
-  void stripe(std::uint32_t flows);  // between calls; as link.hpp
+  void stripe(std::uint32_t flows);  // between calls; see link.hpp
   std::uint32_t previous() const { return previous_->peer(); }
 
   bool run(const Call& call, Type type, const std::vector<Step>& steps);
-  // The same in two halves, for what happens meanwhile: chunks are opened as they become ready.
+  // The same in two halves, so that the caller can work meanwhile and open chunks as they become
+  // ready.
   void start(const Call& call, Type type, std::vector<Step> steps, Hooks hooks);
   void open(std::uint64_t chunks);
   void finish();
@@ -82,14 +83,14 @@ class Ring {
   FailureDetector& detector_;
   Progress opened_to_sender_;
   Progress opened_to_receiver_;
-  Progress received_;  // bytes
-  Progress sent_;      // bytes
+  Progress received_;  // in bytes
+  Progress sent_;      // in bytes
   std::vector<std::byte> block_;
   std::vector<Step> steps_;
   std::vector<std::uint64_t> in_begins_;   // where each step's received bytes begin
-  std::vector<std::uint64_t> out_begins_;  // and those it sends
+  std::vector<std::uint64_t> out_begins_;  // where each step's sent bytes begin
   Hooks hooks_;
-  // Last: their threads end before what they use.
+  // Declared last, so that the threads end before what they use.
   Worker sender_;
   Worker receiver_;
 };

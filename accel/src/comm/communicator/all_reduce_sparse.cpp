@@ -14,7 +14,7 @@ Sparse merged(std::span<const std::int64_t> indices, const std::byte* values, st
               Type type) {
   std::vector<std::uint64_t> order(indices.size());
   std::iota(order.begin(), order.end(), 0);
-  // Equal indices stay in the order they came in.
+  // Equal indices keep the order of the input.
   std::ranges::sort(order, {},
                     [&](std::uint64_t place) { return std::pair(indices[place], place); });
   const std::size_t row = width * size_of(type);
@@ -40,7 +40,7 @@ Sparse merged(std::span<const std::int64_t> indices, const std::byte* values, st
   return result;
 }
 
-// Everyone's rows go round once, and each adds them up alike.
+// Every rank's rows go around once, and each rank adds them up in the same order.
 bool Communicator::gather_rows(const Call& call, const Rows& own, Type type, Sparse& result) {
   const std::uint32_t n = ranks();
   std::vector<std::uint64_t> counts(n);
@@ -72,7 +72,7 @@ int Communicator::all_reduce_sparse(const Rows& own, Type type, Sparse& result) 
     try {
       return gather_rows(call, own, type, result);
     } catch (const std::exception& error) {
-      // Peers are in this call, and would wait for this rank.
+      // The peers are in this call and would wait for this rank.
       give_up(std::string("a sparse allreduce: ") + error.what());
       return false;
     }

@@ -8,7 +8,7 @@
 
 namespace paceline::comm {
 
-// A few columns of every piece at a time: what passes through this rank needs memory.
+// Send a few columns of every piece at a time, to limit the memory for what passes through.
 bool Communicator::scatter_columns(const Call& call, const std::byte* in, std::byte* out,
                                    std::uint64_t count, Type type) {
   const std::size_t size = size_of(type);
@@ -22,7 +22,7 @@ bool Communicator::scatter_columns(const Call& call, const std::byte* in, std::b
       return in + (at(position) * count + begin) * size;
     };
     std::vector<Step> steps;
-    // The piece of position p starts at its next, and is whole at p.
+    // The piece of position p starts at position p + 1 and is complete at p.
     for (std::uint32_t s = 0; s + 1 < n; ++s) {
       std::byte* const scratch = passing.data() + s * columns * size;
       steps.push_back({.out = s == 0 ? piece(topology_.position + n - 1) : scratch - columns * size,
@@ -107,7 +107,7 @@ std::uint32_t Communicator::position_of(std::uint32_t rank) const {
                                     topology_.order.begin());
 }
 
-// Around the ring once, from the root's next to the root; what passes through a rank needs memory.
+// Once around the ring, from the root's successor to the root, in parts that limit the memory.
 bool Communicator::reduce_ring(const Call& call, std::byte* data, std::uint64_t count, Type type,
                                std::uint32_t root) {
   const std::size_t size = size_of(type);

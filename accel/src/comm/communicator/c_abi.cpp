@@ -13,7 +13,7 @@ using comm_core::guarded;
 
 namespace {
 
-// Empty where they can be used.
+// Why the options cannot be used; empty if they can.
 std::string unusable(const paceline_comm_options& given, const paceline_comm_store* store) {
   if (given.size != sizeof given) return "options: size: made for another version of comm.h";
   if (store == nullptr || store->set == nullptr || store->get == nullptr)
@@ -40,7 +40,8 @@ std::string unusable(const paceline_comm_options& given, const paceline_comm_sto
 
 std::string text_or_none(const char* text) { return text == nullptr ? "" : text; }
 
-// A call of all ranks: the others are in theirs, or will be, and would wait for this one.
+// Starts a call of all ranks. A rank that cannot take part fails the communicator, because the
+// others would wait for it.
 template <typename Work>
 int together(paceline_comm* comm, const char* what, bool usable, const Work& work) {
   const auto refused = [&] {
@@ -56,7 +57,7 @@ int together(paceline_comm* comm, const char* what, bool usable, const Work& wor
   });
 }
 
-// One behind the other. False where they are more than memory has.
+// Lays the pieces out one behind the other. False if their total is larger than memory.
 template <typename Byte>
 bool laid_out(comm_core::Pieces<Byte>& pieces, const uint64_t* counts, std::uint32_t ranks,
               std::uint32_t dtype) {

@@ -18,7 +18,8 @@
 
 struct paceline_comm {
   std::unique_ptr<paceline::comm::Communicator> it;
-  paceline::comm::Sparse sparse;  // what the last sparse allreduce has found and nobody has taken
+  paceline::comm::Sparse
+      sparse;  // the result of the last sparse allreduce, until the caller takes it
 };
 
 namespace paceline::comm {

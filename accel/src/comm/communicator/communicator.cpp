@@ -16,7 +16,7 @@ namespace paceline::comm {
 
 namespace {
 
-// The places where ranks are: those that share memory have the same. Fills in the plan, as arrange
+// The group of each rank: ranks that share memory have the same. Fills in the plan, as arrange
 // does.
 struct Place {
   Topology topology;
@@ -63,9 +63,10 @@ std::expected<Plan, Error> planned(const Options& options) {
   return std::move(*plan);
 }
 
-// As many over each: the slowest has its share of a stripe like the others.
+// The same number of connections over each endpoint, since the slowest gets an equal share of a
+// stripe.
 std::uint32_t flows_over(std::size_t endpoints) {
-  // what a network gives one connection is often less than what it has
+  // A network often gives one connection less than its whole bandwidth.
   constexpr std::size_t kLeast = 4;
   return static_cast<std::uint32_t>(
       std::min<std::size_t>((kLeast + endpoints - 1) / endpoints * endpoints, kMostFlows));
@@ -98,7 +99,7 @@ Communicator::Communicator(const Options& options, Plan plan, bool pinned, Topol
 Communicator::~Communicator() {
   if (!queue_.idle()) give_up("it left while collectives were under way");
   queue_.drain();
-  // The failure detector's thread wakes members of the others: it ends before they do.
+  // Stop the failure detector first: its thread wakes the members declared after it.
   if (detector_ != nullptr) detector_->stop();
 }
 
@@ -133,7 +134,7 @@ std::expected<std::unique_ptr<Communicator>, Error> Communicator::create(
   std::unique_ptr<Communicator> made(new Communicator(options, std::move(*plan), pinned,
                                                       std::move(place->topology), endpoints.size(),
                                                       std::move(place->note)));
-  // Ranks of one host have no use for open devices.
+  // Ranks of one host do not need RDMA devices open.
   if (made->topology_.hosts() > 1) made->rdma_ = std::move(rdma);
   if (auto connected = made->connect(*peers, *listeners, std::move(place->region), deadline);
       !connected)
@@ -143,7 +144,7 @@ std::expected<std::unique_ptr<Communicator>, Error> Communicator::create(
   const Direct::InterNode inter_node{.rdma = made->rdma_.get(), .transport = made->plan_.transport};
   made->direct_ = std::make_unique<Direct>(options.rank, std::move(*peers), std::move(*listeners),
                                            std::move(near), inter_node, *made->detector_);
-  // Over the rings: others may not be where they answer for anything else.
+  // A barrier over the rings, since other ranks may not answer anything else yet.
   if (made->first_barrier() != PACELINE_OK) return std::unexpected(made->error());
   return made;
 }
@@ -263,7 +264,7 @@ std::uint64_t Communicator::start(Kind kind, std::uint64_t count, Type type, std
     try {
       return call_now(kind, count, type, root, work);
     } catch (const std::exception& error) {
-      // Peers are in this call, and would wait for this rank.
+      // The peers are in this call and would wait for this rank.
       give_up(error.what());
       return PACELINE_ESYSTEM;
     }
@@ -278,7 +279,8 @@ std::uint64_t Communicator::start_all_reduce(std::byte* data, std::uint64_t coun
 
 std::uint64_t Communicator::start_coded_all_reduce(float* data, std::uint64_t count,
                                                    const Coding& coding, float* residual) {
-  // Also told where it makes no difference: what ranks mean to do must be the same.
+  // The coding goes into the call even where it changes nothing, because all ranks must ask for the
+  // same.
   return start(Kind::kAllReduce, count, Type::kF32, coding.id(),
                [this, data, count, coding, residual](const Call& call) {
                  if (topology_.hosts() == 1)
@@ -289,7 +291,7 @@ std::uint64_t Communicator::start_coded_all_reduce(float* data, std::uint64_t co
 
 std::uint64_t Communicator::residual_count(std::uint64_t count) const {
   if (topology_.hosts() == 1) return 0;
-  // Never by choice: a rest lies where the chunks are.
+  // The plan's way is fixed here, because a residual is laid out by chunks.
   return stage_ != nullptr ? stage_->residual_count(count, plan_.chunk) : count;
 }
 
@@ -300,7 +302,8 @@ bool Communicator::sum_coded(const Call& call, float* data, std::uint64_t count,
     return stage_->all_reduce_coded(call, ring, data, count, plan_.chunk, residual);
   }
   const CodedRing ring(coding, ranks(), topology_.position);
-  constexpr std::uint64_t kMost = 64UL << 20;  // values at a time: what goes around needs memory
+  constexpr std::uint64_t kMost =
+      64UL << 20;  // values at a time, to limit the memory for what goes around
   std::vector<std::byte> buffer(ring.bytes(std::min(count, kMost)));
   for (std::uint64_t at = 0; at < count; at += kMost) {
     const std::uint64_t some = std::min(kMost, count - at);
@@ -331,7 +334,7 @@ int Communicator::call_now(Kind kind, std::uint64_t count, Type type, std::uint6
   if (ranks() == 1) return PACELINE_OK;
   if (!detector_->begin(call, Clock::now() + options_.timeout)) return PACELINE_COMM_EPEER;
   stripe(0);
-  // Nothing to move is no reason not to notice that others have.
+  // Compare calls even when the count is 0, so that mismatched ranks are found.
   const bool done = count == 0 || work(call);
   detector_->end();
   return done ? PACELINE_OK : PACELINE_COMM_EPEER;

@@ -43,7 +43,7 @@ namespace paceline::comm {
 struct Options {
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
-  std::uint32_t flows = 0;  // of a plan that says nothing of them
+  std::uint32_t flows = 0;  // the number of flows if the plan sets none
   std::string name;
   std::string host;
   std::string address;
@@ -52,7 +52,7 @@ struct Options {
   std::chrono::milliseconds timeout{600'000};
 };
 
-// A piece for, or of, each rank, in elements: `begins` and `counts` have one for each.
+// One piece for each rank, in elements: `begins` and `counts` have one entry for each rank.
 template <typename Byte>
 struct Pieces {
   Byte* data;
@@ -88,20 +88,20 @@ class Communicator {
   int reduce_scatter(const std::byte* in, std::byte* out, std::uint64_t count, Type type);
   int all_gather(const std::byte* in, std::byte* out, std::uint64_t count, Type type);
   int broadcast(std::byte* data, std::uint64_t count, Type type, std::uint32_t root);
-  // At `root` in place; others' data stay as they are.
+  // The result is in place at `root`; the other ranks' data stay unchanged.
   int reduce(std::byte* data, std::uint64_t count, Type type, std::uint32_t root);
   int barrier();
-  // `equal`: all pieces of all ranks are as large as this rank's.
+  // `equal`: every piece of every rank has the same size.
   int all_to_all(const Pieces<const std::byte>& in, const Pieces<std::byte>& out, Type type,
                  bool equal);
-  // Of this rank and its peers alone, both directions at once. To itself where both peers are this
-  // rank.
+  // Between this rank and its peers only, both directions at once. If both peers are this rank, it
+  // copies to itself.
   int exchange(const Letter<const std::byte>& out, const Letter<std::byte>& in, Type type);
   int all_reduce_sparse(const Rows& own, Type type, Sparse& result);
   std::uint64_t start_all_reduce(std::byte* data, std::uint64_t count, Type type);
-  // Floats, in coded form between hosts: the sum of what `data` and `rest` have, but for the new
-  // rest. Exact where all ranks are of one host. `rest` has residual_count(count) values, and
-  // belongs to this array, this rank and this plan.
+  // Sums floats, in coded form between hosts. The result is the sum of `data` and `residual`, less
+  // the new residual. It is exact if all ranks are on one host. `residual` has
+  // residual_count(count) values and belongs to this array, this rank and this plan.
   std::uint64_t start_coded_all_reduce(float* data, std::uint64_t count, const Coding& coding,
                                        float* residual);
   std::uint64_t residual_count(std::uint64_t count) const;
@@ -109,15 +109,15 @@ class Communicator {
   bool is_completed(std::uint64_t ticket) const { return queue_.is_done(ticket); }
 
   void give_up(const std::string& why);
-  void forked();  // in a child: only closes
+  void forked();  // in a forked child: only closes descriptors
 
-  // By measurement, or `known` of rank 0 where that fits.
+  // Measures the choices, or uses `known` of rank 0 if it fits this communicator.
   std::expected<std::string, int> tune(const std::string& known, std::chrono::milliseconds budget);
 
   std::uint32_t rank() const { return topology_.rank; }
   std::uint32_t ranks() const { return topology_.ranks(); }
   std::string plan() const;
-  // ranks of each host, and behind / how many addresses they use, if several
+  // The ranks of each host. If there are several addresses a rank, their number follows "/".
   std::string shape() const;
   Error error() const;
 
@@ -132,10 +132,10 @@ class Communicator {
   template <typename Work>
   std::uint64_t start(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
                       const Work& work);
-  // One call, after what was started before it.
+  // Runs one call after the calls that were started before it.
   template <typename Work>
   int call(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
-  // Told to the failure detector, ended however it ends.
+  // Tells the failure detector when the call begins, and when it ends, with or without success.
   template <typename Work>
   int call_now(Kind kind, std::uint64_t count, Type type, std::uint64_t root, const Work& work);
   int call_all(Kind kind, std::uint64_t count, Type type, std::uint64_t root,
@@ -143,7 +143,7 @@ class Communicator {
   bool sum_up(const Call& call, std::byte* data, std::uint64_t count, Type type);
   bool sum_coded(const Call& call, float* data, std::uint64_t count, const Coding& coding,
                  float* residual);
-  void stripe(std::uint32_t flows);  // what goes around the rings next
+  void stripe(std::uint32_t flows);  // sets the stripe of the next transfer around the rings
   bool sum_as(const Way& way, const Call& call, std::byte* data, std::uint64_t count, Type type);
   std::optional<std::vector<Choice>> measure(std::chrono::milliseconds budget);
   bool scatter_columns(const Call& call, const std::byte* in, std::byte* out, std::uint64_t count,
@@ -151,12 +151,12 @@ class Communicator {
   bool pass_on(const Call& call, std::byte* data, std::uint64_t count, Type type,
                std::uint32_t root);
   bool gather_pieces(const Call& call, std::byte* out, std::uint64_t count, Type type);
-  // Rank r's part is from ends[r] to ends[r + 1], in bytes; this rank's is there.
+  // Rank r's part is from ends[r] to ends[r + 1], in bytes. This rank's part is there already.
   bool gather_parts(const Call& call, std::byte* out, const std::vector<std::uint64_t>& ends);
   bool gather_rows(const Call& call, const Rows& own, Type type, Sparse& result);
   bool send_to(std::uint32_t peer, const Call& call, const std::byte* data, std::uint64_t count);
   bool receive_from(std::uint32_t peer, const Call& call, std::byte* data, std::uint64_t count);
-  // The piece that this rank has for itself.
+  // Copies the piece that this rank keeps for itself.
   void keep_own(const Pieces<const std::byte>& in, const Pieces<std::byte>& out, Type type) const;
   bool swap_all(const Call& call, const Pieces<const std::byte>& in, const Pieces<std::byte>& out);
   bool say(std::uint32_t position, const Call& call, const std::byte* data, std::uint64_t bytes);
@@ -166,40 +166,40 @@ class Communicator {
   void add_heard(Type type, std::byte* held, std::uint64_t count, bool heard_is_higher);
   bool sum_doubling(const Call& call, std::byte* data, std::uint64_t count, Type type);
   bool sum_tree(const Call& call, std::byte* data, std::uint64_t count, Type type);
-  // Sums are in `data` of the root, a position, and in part in others'.
+  // `root` is a position. The root's `data` gets the sum; the others' `data` get parts of it.
   bool reduce_tree(const Call& call, std::byte* data, std::uint64_t count, Type type,
                    std::uint32_t root);
-  // a rank
+  // `root` is a rank.
   bool reduce_ring(const Call& call, std::byte* data, std::uint64_t count, Type type,
                    std::uint32_t root);
   std::uint32_t position_of(std::uint32_t rank) const;
-  // a position
+  // `root` is a position.
   bool broadcast_tree(const Call& call, std::byte* data, std::uint64_t bytes, std::uint32_t root);
   std::uint32_t at(std::uint32_t position) const {
     return topology_.order[position % topology_.ranks()];
   }
 
   const Options options_;
-  Plan plan_;               // but for its choices as it was made
-  const bool pinned_;       // the plan that was given says which way
-  const std::string note_;  // who shares no memory, and why
+  Plan plan_;               // as it was made, except for its choices
+  const bool pinned_;       // whether the given plan sets the way
+  const std::string note_;  // which ranks share no memory, and why
   const Topology topology_;
-  const std::size_t endpoints_;  // of each rank
+  const std::size_t endpoints_;  // for each rank
   mutable std::mutex mutex_;
   std::uint64_t sequence_ = 0;
   std::unique_ptr<Region> region_;
   std::unique_ptr<FailureDetector> detector_;
-  std::unique_ptr<Rdma> rdma_;  // null where there is none
-  // of the hops between hosts, for readers of the plan
+  std::unique_ptr<Rdma> rdma_;  // null if there is none
+  // The transports of the hops between hosts, for readers of the plan.
   std::string ways_;
   std::unique_ptr<Ring> ring_;
   std::unique_ptr<Ring> channel_;
   std::unique_ptr<HostStage> stage_;
-  std::vector<int> descriptors_;  // of the connections of the rings
+  std::vector<int> descriptors_;  // of the rings' connections
   std::unique_ptr<Direct> direct_;
-  std::vector<std::byte> said_, heard_;  // of small arrays
-  Worker sender_;                        // of what goes directly
-  Queue queue_;                          // first to end
+  std::vector<std::byte> said_, heard_;  // buffers for small arrays
+  Worker sender_;                        // sends what goes directly to a peer
+  Queue queue_;                          // last member, so that it ends first
 };
 
 }  // namespace paceline::comm

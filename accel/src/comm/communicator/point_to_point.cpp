@@ -7,14 +7,14 @@
 namespace paceline::comm {
 namespace {
 
-// Before the data: what is meant, and how much of it this rank gets.
+// Sent before the data: the sender's call and how much this rank gets.
 struct Notice {
   Call call;
   std::uint64_t count = 0;
 };
 static_assert(sizeof(Notice) == 40);
 
-// However receiving ends: what is being sent, and how, belongs to the caller.
+// Waits for the sender on every way out, because the buffers belong to the caller.
 struct Joined {
   explicit Joined(Worker& worker) : it(worker) {}
   Joined(const Joined&) = delete;
@@ -67,8 +67,8 @@ bool Communicator::swap_all(const Call& call, const Pieces<const std::byte>& in,
   const std::uint32_t n = ranks();
   const std::uint32_t rank = topology_.rank;
   const std::size_t size = size_of(Type{call.type});
-  // In step s everyone sends s ranks further: nobody is sent to by two, and who is behind holds up
-  // one.
+  // In step s each rank sends to the rank s further on. Each rank receives from one peer at a time,
+  // so a slow rank delays one peer only.
   sender_.start([&] {
     for (std::uint32_t s = 1; s < n; ++s) {
       const std::uint32_t peer = (rank + s) % n;
@@ -97,7 +97,7 @@ void Communicator::keep_own(const Pieces<const std::byte>& in, const Pieces<std:
 int Communicator::all_to_all(const Pieces<const std::byte>& in, const Pieces<std::byte>& out,
                              Type type, bool equal) {
   keep_own(in, out, type);
-  // Of pieces that differ no rank knows all: each pair compares its own.
+  // If the pieces differ, no rank knows all sizes, so each pair compares its own.
   return call_all(Kind::kAllToAll, equal ? in.counts[topology_.rank] : 1, type, equal ? 0 : 1,
                   [&](const Call& call) { return swap_all(call, in, out); });
 }

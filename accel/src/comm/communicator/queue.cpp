@@ -52,7 +52,8 @@ void Queue::run() {
   for (;;) {
     changed_.wait(lock, [this] { return !tasks_.empty() || stopping_; });
     if (tasks_.empty()) return;
-    const std::function<int()>& task = tasks_.front();  // a deque moves nothing when it grows
+    const std::function<int()>& task =
+        tasks_.front();  // a deque does not move its elements when it grows
     lock.unlock();
     const int code = task();
     lock.lock();

@@ -23,14 +23,13 @@ class Queue {
   Queue() = default;
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
-  ~Queue();  // when all tasks are done
+  ~Queue();  // waits for all tasks
 
-  // A number to wait for: 1, 2, …
+  // Returns a number to wait for: 1, 2, …
   std::uint64_t add(std::function<int()> task);
-  // The code of this task, or of an earlier one that failed. False for a number that was never
-  // given.
+  // Sets the code of this task, or of an earlier one that failed. False for an unknown number.
   bool wait(std::uint64_t number, int& code);
-  // Whether it has ended, well or not. False for a number that was never given.
+  // Whether the task has ended, with or without success. False for an unknown number.
   bool is_done(std::uint64_t number) const;
   void drain();
   bool idle() const;
@@ -40,10 +39,10 @@ class Queue {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<int()>> tasks_;  // the first is being done
+  std::deque<std::function<int()>> tasks_;  // the first is running
   std::uint64_t given_ = 0;
   std::uint64_t done_ = 0;
-  std::uint64_t failed_ = 0;  // the first that did; 0: none
+  std::uint64_t failed_ = 0;  // the first task that failed; 0: none
   int code_ = 0;
   bool stopping_ = false;
   std::thread thread_;

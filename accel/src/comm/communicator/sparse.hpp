@@ -15,12 +15,11 @@
 namespace paceline::comm {
 
 struct Sparse {
-  std::vector<std::int64_t> indices;  // ascending, each once
-  std::vector<std::byte> values;      // `width` elements for each
+  std::vector<std::int64_t> indices;  // ascending, without duplicates
+  std::vector<std::byte> values;      // `width` elements for each index
 };
 
-// Rows of the same number are added up in the order in which they come, halves in fp32 and rounded
-// once.
+// Adds up rows with the same index, in input order. Halves are added in fp32 and rounded once.
 Sparse merged(std::span<const std::int64_t> indices, const std::byte* values, std::uint64_t width,
               Type type);
 

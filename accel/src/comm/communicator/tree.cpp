@@ -12,12 +12,13 @@
 namespace paceline::comm {
 namespace {
 
-constexpr std::uint64_t kWhole = 2048;  // bytes from which on halves are worth their steps
+constexpr std::uint64_t kWhole =
+    2048;  // from this many bytes on, sending halves pays for its extra steps
 
-// Ranks by their place, of which the largest power of two do the steps. Of the others each has
-// given its array to a neighbour.
+// Only a power of two of the ranks, the core, takes part in the steps. Each other rank first gives
+// its array to a neighbour in the core.
 struct Folded {
-  std::uint32_t core;   // how many do
+  std::uint32_t core;   // how many ranks take part in the steps
   std::uint32_t extra;  // how many do not: the odd positions below 2 * extra
 
   explicit Folded(std::uint32_t ranks) : core(std::bit_floor(ranks)), extra(ranks - core) {}
@@ -32,7 +33,8 @@ struct Folded {
 
 }  // namespace
 
-// The call's header and the bytes in one piece: what is small costs by the message.
+// Sends the call's header and the bytes as one message, because a small transfer costs by the
+// message.
 bool Communicator::say(std::uint32_t position, const Call& call, const std::byte* data,
                        std::uint64_t bytes) {
   SendLink* const link = direct_->to(at(position), Channel::kTogether);
@@ -52,8 +54,8 @@ bool Communicator::hear(std::uint32_t position, std::byte* data, std::uint64_t b
   return detector_->same(peer, theirs) && (bytes == 0 || link->receive(data, bytes));
 }
 
-// Both ways with one peer. What the link does not hold is sent by a thread of its own, or both
-// would wait for each other to read.
+// Exchanges data with one peer. If the link cannot buffer the data, a second thread sends it.
+// Without it both ranks would wait for each other to read.
 bool Communicator::swap_with(std::uint32_t position, const Call& call, const std::byte* out,
                              std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes) {
   SendLink* const link = direct_->to(at(position), Channel::kTogether);
@@ -66,7 +68,7 @@ bool Communicator::swap_with(std::uint32_t position, const Call& call, const std
   return heard && !detector_->failed();
 }
 
-// held = lower + higher, of which one is there and one has come.
+// held = lower + higher. One of them is in `held`, the other was received.
 void Communicator::add_heard(Type type, std::byte* held, std::uint64_t count,
                              bool heard_is_higher) {
   std::array<const std::byte*, 2> both{held, heard_.data()};
@@ -87,7 +89,7 @@ bool Communicator::sum_doubling(const Call& call, std::byte* data, std::uint64_t
   }
   const std::uint32_t number = fold.number(position);
   const bool halved = count * size >= kWhole && count >= fold.core;
-  std::vector<Part> parts{{.begin = 0, .count = count}};  // this rank's, of each step
+  std::vector<Part> parts{{.begin = 0, .count = count}};  // this rank's part in each step
   for (std::uint32_t mask = fold.core / 2; mask > 0; mask /= 2) {
     const bool lower = (number & mask) == 0;
     const Part whole = parts.back();
@@ -121,7 +123,7 @@ bool Communicator::reduce_tree(const Call& call, std::byte* data, std::uint64_t 
                                std::uint32_t root) {
   const std::uint64_t bytes = count * size_of(type);
   const std::uint32_t n = ranks();
-  // Places counted from the root's on.
+  // Positions are counted from the root.
   const std::uint32_t mine = (topology_.position + n - root) % n;
   heard_.resize(bytes);
   for (std::uint32_t mask = 1; mask < n; mask *= 2) {
@@ -136,7 +138,7 @@ bool Communicator::reduce_tree(const Call& call, std::byte* data, std::uint64_t 
 bool Communicator::broadcast_tree(const Call& call, std::byte* data, std::uint64_t bytes,
                                   std::uint32_t root) {
   const std::uint32_t n = ranks();
-  // Places counted from the root's on.
+  // Positions are counted from the root.
   const std::uint32_t mine = (topology_.position + n - root) % n;
   const auto place = [&](std::uint32_t number) { return (number + root) % n; };
   std::uint32_t mask = mine == 0 ? std::bit_ceil(n) : mine & (~mine + 1);

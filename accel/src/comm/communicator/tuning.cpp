@@ -21,7 +21,7 @@ std::optional<std::vector<Choice>> Communicator::measure(std::chrono::millisecon
   std::vector<float> data(kLargestTrial / sizeof(float));
   return choose(
       candidates, fewer, budget, [&](const Way& way, std::uint64_t bytes) -> std::optional<double> {
-        // Small ones are over before a clock is sure of it.
+        // Repeat small transfers: one alone is too short to measure.
         const int times = static_cast<int>(std::clamp<std::uint64_t>((256UL << 10) / bytes, 1, 6));
         if (barrier() != PACELINE_OK) return std::nullopt;
         const auto begin = Clock::now();
@@ -49,7 +49,7 @@ std::expected<std::string, int> Communicator::tune(const std::string& known,
                              ? std::vector<Choice>{{0, {plan_.algorithm, plan_.chunk, 0}}}
                              : plan_.choices);
   }
-  // What rank 0 knows, all use, or all measure.
+  // If rank 0 has known choices, all ranks use them; otherwise all measure.
   constexpr std::size_t kMost = 1024;
   std::array<char, kMost> told{};
   known.copy(told.data(), kMost - 1);

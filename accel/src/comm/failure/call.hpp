@@ -25,13 +25,13 @@ enum class Kind : std::uint32_t {
 };
 
 struct Call {
-  std::uint64_t sequence = 0;  // 1 for the first
+  std::uint64_t sequence = 0;  // 1 for the first call
   Kind kind = Kind::kNone;
   std::uint32_t type = 0;
   std::uint64_t count = 0;
   std::uint64_t root =
-      // of a broadcast or a reduce; of an allreduce, the id of its coding; of an alltoall, 1 where
-      // pieces differ
+      // The root of a broadcast or a reduce; the coding's id of an allreduce; for an alltoall, 1 if
+      // pieces differ.
       0;
 
   bool operator==(const Call&) const = default;

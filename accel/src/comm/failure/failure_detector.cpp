@@ -30,7 +30,7 @@ struct FailureDetector::Frame {
   std::uint32_t magic = kMagic;
   std::uint32_t type = 0;
   std::int32_t culprit = -1;
-  std::uint32_t awaited = 0;  // the rank that this one waits for, plus 1; 0: none
+  std::uint32_t awaited = 0;  // the rank that this rank waits for, plus 1; 0: none
   Call call;
   std::array<char, 208> text{};
 };
@@ -41,10 +41,10 @@ struct FailureDetector::Peer {
   std::size_t got = 0;
   Clock::time_point heard;
   Call told;
-  std::uint32_t awaits = 0;  // the rank that it waits for; itself: none
-  bool clogged = false;      // has not read for many heartbeats: nothing more is sent
+  std::uint32_t awaits = 0;  // the rank that this peer waits for; the peer itself: none
+  bool clogged = false;      // it has not read for many heartbeats, so this rank sends no more
   bool left = false;
-  bool met = false;  // has beaten once: before that it may still be connecting to others
+  bool met = false;  // it has sent a heartbeat; before the first it may still be connecting
 };
 
 FailureDetector::FailureDetector(std::uint32_t rank, std::vector<base::Fd> connections,
@@ -75,7 +75,7 @@ void FailureDetector::stop() {
 }
 
 void FailureDetector::forked() {
-  // Without the lock: a thread that is not here may have held it.
+  // Do not take the lock: another thread may have held it at the fork.
   for (const Peer& peer : peers_)
     if (peer.connection) ::close(peer.connection.get());
 }
@@ -96,7 +96,7 @@ bool FailureDetector::begin(const Call& call, Clock::time_point deadline) {
     caller_ = std::this_thread::get_id();
     awaited_.store(rank_, std::memory_order_relaxed);
   }
-  // Whoever has left already will not come: no heartbeat would bring that up.
+  // Wake the thread now: a peer that has already left sends no heartbeat that would wake it.
   signal(wake_);
   return !failed();
 }
@@ -117,7 +117,7 @@ bool FailureDetector::has_left(std::uint32_t rank) const {
 bool FailureDetector::is_disconnected(std::uint32_t rank) const {
   const std::lock_guard lock(mutex_);
   if (!peers_[rank].connection) return true;
-  // Also where there is something to read before its end.
+  // Poll sees the end of the connection even if unread data comes before it.
   pollfd end{.fd = peers_[rank].connection.get(), .events = POLLRDHUP, .revents = 0};
   return ::poll(&end, 1, 0) > 0;
 }
@@ -152,7 +152,7 @@ void FailureDetector::connection_broke(std::uint32_t rank, const std::string& wh
   {
     std::unique_lock lock(mutex_);
     const auto until = std::chrono::system_clock::now() + heartbeat_timeout_;
-    // Of two ranks by themselves nobody else judges who has said goodbye.
+    // With two ranks, no third rank can say which of them left first.
     changed_.wait_until(lock, until,
                         [&] { return failed() || (!pairwise_.empty() && peers_[rank].left); });
   }
@@ -165,14 +165,14 @@ void FailureDetector::blame_late(std::uint32_t rank) {
   {
     const std::lock_guard lock(mutex_);
     const Call& mine = current_;
-    // Who has not come at all is the cause; who came and waits is not.
+    // Blame a peer that has not entered the call, not one that entered it and waits.
     const auto absent = [&](const Peer& peer) {
       return peer.connection && peer.told.sequence < mine.sequence;
     };
     const auto found = std::find_if(peers_.begin(), peers_.end(), absent);
     if (found != peers_.end() && pairwise_.empty())
       rank = static_cast<std::uint32_t>(found - peers_.begin());
-    // Of two ranks by themselves nobody else is to blame.
+    // Between two ranks no third rank can be the cause.
     if (pairwise_.empty()) rank = cause(rank);
     what = pairwise_.empty() ? describe(mine) : pairwise_;
   }
@@ -184,14 +184,14 @@ void FailureDetector::blame_late(std::uint32_t rank) {
 std::uint32_t FailureDetector::cause(std::uint32_t rank) const {
   std::uint32_t last = rank;
   for (std::size_t steps = 0; steps < peers_.size(); ++steps) {
-    // Who has gone on to another call waits for nobody in this one.
+    // A rank that has gone on to another call does not wait for a rank in this one.
     if (last != rank_ && peers_[last].told.sequence > current_.sequence) return last;
     const std::uint32_t next =
         last == rank_ ? awaited_.load(std::memory_order_relaxed) : peers_[last].awaits;
     if (next == last || next >= peers_.size()) return last;
     last = next;
   }
-  return rank;  // they wait for each other
+  return rank;  // the ranks wait for each other
 }
 
 void FailureDetector::waits_for(std::uint32_t rank) {
@@ -264,7 +264,7 @@ void FailureDetector::hear(std::uint32_t rank, const Frame& frame) {
     mine = current_;
     changed_.notify_all();
   }
-  // With this one: by now another call may have begun.
+  // Compare with the call that the heartbeat names: by now another may have begun.
   if (mine.sequence != 0 && mine.sequence == frame.call.sequence) same(rank, frame.call, mine);
 }
 
@@ -355,7 +355,8 @@ void FailureDetector::run() {
     const auto left = std::chrono::duration_cast<milliseconds>(next - now).count();
     poll_peers(static_cast<int>(std::max<std::int64_t>(left, 0)) + 1);
     now = Clock::now();
-    // This process itself was stopped: what its peers said meanwhile may not have come in yet.
+    // This process was stopped itself, so its peers' heartbeats may still be unread. Restart the
+    // timeout.
     if (now - last > heartbeat_timeout_ / 2)
       for (Peer& peer : peers_) peer.heard = now;
     last = now;

@@ -36,51 +36,52 @@ struct Failure {
 
 class FailureDetector {
  public:
-  // `connections`: one for each rank, none for this one.
+  // `connections` has one for each rank, and an empty one for this rank.
   FailureDetector(std::uint32_t rank, std::vector<base::Fd> connections,
                   std::chrono::milliseconds heartbeat_timeout);
   ~FailureDetector();
   FailureDetector(const FailureDetector&) = delete;
   FailureDetector& operator=(const FailureDetector&) = delete;
 
-  // False where the communicator has failed, or a rank that this call needs has left.
+  // False if the communicator has failed, or a rank that this call needs has left.
   bool begin(const Call& call, Clock::time_point deadline);
   void end();
-  // The same for what two ranks do by themselves, which the others need not know of; `what` for
-  // errors.
+  // The same for a call between two ranks, which the other ranks need not know of. `what` names it
+  // in errors.
   bool begin_pairwise(std::string what, Clock::time_point deadline);
-  bool has_left(std::uint32_t rank) const;  // has said goodbye
-  // Its process or its communicator has ended: it has no connection with this one any more.
+  bool has_left(std::uint32_t rank) const;  // whether the rank has said goodbye
+  // Whether the rank's process or communicator has ended, so that its connection is closed.
   bool is_disconnected(std::uint32_t rank) const;
-  void stop();  // says goodbye, or why not
-  // in a child, which has no thread but its own: closes the connections
+  void stop();  // says goodbye, or tells the peers the failure
+  // In a forked child, which has only its own thread: closes the connections.
   void forked();
 
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   Failure failure() const;
   void fail(int rank, std::string text);
-  void give_up(const std::string& why);  // of this rank's own
+  void give_up(const std::string& why);  // fails for a reason of this rank
   // The connection with `rank` that carries data broke. Waits for the peer's own failure report,
   // and reports the broken connection if none comes.
   void connection_broke(std::uint32_t rank, const std::string& why);
-  // The time of the call in progress is over while `rank` was waited for: it is to blame, or
-  // whoever it waits for itself by its latest heartbeat, and so on.
+  // The call ran out of time while this rank waited for `rank`. Follow the latest heartbeats from
+  // `rank` to the rank that it waits for, and so on, and blame the last.
   void blame_late(std::uint32_t rank);
-  // Beats tell that the thread of the call waits for `rank`; who waits on another thread tells
-  // nothing.
+  // Heartbeats report that the call's thread waits for `rank`. Waits of other threads are not
+  // reported.
   void waits_for(std::uint32_t rank);
-  // The same, and whether there is time left to; else it is late.
+  // As waits_for. Also blames `rank` and returns false if the call has no time left.
   bool may_wait(std::uint32_t rank);
-  // False after it has failed for a difference.
+  // Compares the two calls. False after the communicator has failed because they differ.
   bool same(std::uint32_t rank, const Call& theirs);
 
-  int abort_fd() const { return abort_.get(); }  // readable once failed
+  int abort_fd() const { return abort_.get(); }  // readable after a failure
   Clock::time_point deadline() const { return deadline_; }
   std::chrono::milliseconds heartbeat_timeout() const { return heartbeat_timeout_; }
-  void on_change(std::function<void()> wake);  // woken by a failure, and where a rank leaves
+  void on_change(
+      std::function<void()> wake);  // `wake` is called on a failure and when a rank leaves
 
-  // Waits for a ring of `bell` since `seen`, at most until the call's time is over:
-  // then `rank` is late. False: failed.
+  // Waits until `bell` rings after `seen`, at most until the call's deadline; then `rank` is late.
+  // False if the communicator has failed.
   bool wait(base::Doorbell& bell, std::uint32_t seen, std::uint32_t rank);
 
  private:
@@ -106,12 +107,12 @@ class FailureDetector {
   std::condition_variable changed_;
   Failure failure_;
   Call current_;
-  std::string pairwise_;  // empty but for what is no call of all
+  std::string pairwise_;  // the name of a call between two ranks; empty otherwise
   bool busy_ = false;
   bool stopping_ = false;
-  Clock::time_point deadline_;  // of the caller, for its threads
+  Clock::time_point deadline_;  // set by the caller's thread, read by its other threads
   std::thread::id caller_;
-  std::atomic<std::uint32_t> awaited_;  // the rank that the caller waits for; this one: none
+  std::atomic<std::uint32_t> awaited_;  // the rank that the caller waits for; this rank: none
   std::vector<std::function<void()>> wakes_;
   std::thread thread_;
 };

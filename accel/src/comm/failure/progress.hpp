@@ -28,7 +28,7 @@ class Progress {
     bell_.ring();
   }
   std::uint64_t get() const { return count_.load(std::memory_order_acquire); }
-  // `rank` is to blame where it does not come.
+  // Blames `rank` if the count is not reached in time.
   bool wait(std::uint64_t count, std::uint32_t rank) {
     for (;;) {
       const std::uint32_t seen = bell_.count.load(std::memory_order_acquire);

@@ -14,7 +14,7 @@
 namespace paceline::comm {
 namespace {
 
-// for a peer that has left, of which nothing comes in here
+// how often to check for a peer that has left, since nothing announces that here
 constexpr std::int64_t kLookAgainMs = 500;
 
 std::vector<base::Fd> alone(base::Fd socket) {
@@ -55,7 +55,7 @@ std::string Direct::note() const {
   return note_;
 }
 
-// False where there is no time left, or all has failed.
+// False if no time is left, or the communicator has failed.
 bool Direct::await(std::vector<pollfd>& files, std::uint32_t peer) {
   files.push_back({.fd = detector_.abort_fd(), .events = POLLIN, .revents = 0});
   if (!detector_.may_wait(peer)) return false;
@@ -67,9 +67,9 @@ bool Direct::await(std::vector<pollfd>& files, std::uint32_t peer) {
   return !detector_.failed();
 }
 
-// Null where this host does not let them: then by TCP.
+// Returns null if this host does not allow shared memory; the link then uses TCP.
 std::unique_ptr<SendLink> Direct::hand_memory(std::uint32_t peer, Channel channel) {
-  errno = ENOENT;  // a listener that the peer could not open
+  errno = ENOENT;  // the peer has no listener to connect to
   const base::Fd socket =
       peers_[peer].listener.empty() ? base::Fd() : dial_local(peers_[peer].listener);
   const base::Fd file = socket ? PairMemory::create() : base::Fd();
@@ -107,7 +107,7 @@ PairTerms Direct::terms_with(std::uint32_t peer, bool sends) {
 }
 
 std::unique_ptr<SendLink> Direct::connect(std::uint32_t peer, Channel channel) {
-  // Pairs are many: each has one of the devices.
+  // There are many pairs, so each pair uses one device; pairs are spread over the devices.
   const std::size_t endpoint = (rank_ + peer) % peers_[peer].endpoints.size();
   base::Fd socket = dial(peers_[rank_], peers_[peer], endpoint);
   int error = socket ? EINPROGRESS : errno;
@@ -140,14 +140,14 @@ void Direct::answer_some(const base::Fd& listener, std::vector<PendingConnection
   for (;;) {
     base::Fd socket = listener ? answer(listener) : base::Fd();
     if (!socket) return;
-    // Strangers cannot fill the memory: who has not introduced itself is dropped when too many more
-    // come.
+    // Cap pending unauthenticated connections, so that strangers cannot fill the memory: drop the
+    // oldest.
     if (callers.size() > 2 * peers_.size() + 64) callers.erase(callers.begin());
     callers.push_back({std::move(socket), {}, 0});
   }
 }
 
-// Where the link goes that it asks for; null where nobody waits for it.
+// The place for the link that the handshake asks for; null if this rank does not wait for it.
 std::unique_ptr<ReceiveLink>* Direct::expected(const Handshake& handshake) {
   if (handshake.purpose != kDirectly && handshake.purpose != kTogether) return nullptr;
   Receivers& links = from_[static_cast<std::size_t>(
@@ -203,7 +203,7 @@ void Direct::take_memory() {
 ReceiveLink* Direct::from(std::uint32_t peer, Channel channel) {
   auto& link = from_[static_cast<std::size_t>(channel)][peer];
   while (link == nullptr) {
-    // Before looking: what it has sent before it left may lie at a listener.
+    // Read this before the listeners: a peer that has left may have connected before it left.
     const bool left = detector_.has_left(peer);
     for (const base::Fd& listener : listeners_.tcp) answer_some(listener, callers_);
     answer_some(listeners_.memory, local_callers_);

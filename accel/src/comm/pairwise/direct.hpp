@@ -32,18 +32,18 @@ enum class Channel : std::uint8_t { kPair, kTogether };
 
 class Direct {
  public:
-  // What it takes for RDMA: null where this rank has none.
+  // What RDMA needs; null if this rank has none.
   struct InterNode {
     const Rdma* rdma;
     Transport transport;
   };
-  // `near`: of each rank, whether it shares memory with this one.
+  // `near`: for each rank, whether it shares memory with this rank.
   Direct(std::uint32_t rank, std::vector<PeerInfo> peers, Listeners listeners,
          std::vector<bool> near, const InterNode& inter_node, FailureDetector& detector);
   SendLink* to(std::uint32_t peer, Channel channel);
   ReceiveLink* from(std::uint32_t peer, Channel channel);
-  void forked();  // in a child: only closes
-  // why the first one goes by TCP that could have gone otherwise; mostly empty
+  void forked();  // in a forked child: only closes descriptors
+  // why the first link fell back to TCP; empty if none did
   std::string note() const;
 
  private:
@@ -51,7 +51,7 @@ class Direct {
   using Receivers = std::vector<std::unique_ptr<ReceiveLink>>;
 
   std::unique_ptr<SendLink> hand_memory(std::uint32_t peer, Channel channel);
-  // Of a rank with which there may be RDMA.
+  // Only for a rank that this rank may try RDMA with.
   bool may_try(std::uint32_t peer) const;
   PairTerms terms_with(std::uint32_t peer, bool sends);
   void tell_first(const std::string& note);

@@ -8,7 +8,7 @@
 namespace paceline::comm {
 namespace {
 
-// None where the failure detector knows why. No nics: by TCP.
+// nullopt if the failure detector has the error. Without NICs the pair uses TCP.
 std::optional<NicQueues> settle_pair(const base::Fd& connection, const PairTerms& terms, bool sends,
                                      FailureDetector& detector) {
   const Attempt wanted{

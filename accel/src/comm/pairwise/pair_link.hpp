@@ -22,8 +22,8 @@ namespace paceline::comm {
 struct PairTerms {
   std::uint32_t rank;
   std::uint32_t peer;
-  const Rdma* rdma;  // both ranks' peer infos have some
-  std::size_t nic;   // the same of both
+  const Rdma* rdma;  // both ranks' peer infos list RDMA devices
+  std::size_t nic;   // the same number on both ranks
   Transport transport;
   std::function<void(const std::string& why)> by_tcp;
 };
@@ -38,7 +38,7 @@ class PairSender final : public SendLink {
   bool flush() override { return link_ == nullptr || link_->flush(); }
 
  private:
-  base::Fd connection_;  // stays open: a forked child knows it by its number
+  base::Fd connection_;  // stays open, because a forked child closes it by its number
   PairTerms terms_;
   FailureDetector& detector_;
   std::unique_ptr<SendLink> link_;

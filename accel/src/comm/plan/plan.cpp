@@ -61,14 +61,14 @@ bool parse_flows(const std::string& text, std::uint32_t& flows) {
   return true;
 }
 
-// "flat", "hierarchical/262144", "flat@2"
+// Examples: "flat", "hierarchical/262144", "flat@2".
 bool parse_way(std::string text, std::uint64_t most_chunk, Way& way) {
   const std::size_t at = text.find('@');
   if (at != std::string::npos && !parse_flows(text.substr(at + 1), way.flows)) return false;
   text.resize(std::min(at, text.size()));
   const std::size_t slash = text.find('/');
   if (!parse_algorithm(text.substr(0, slash), way.algorithm)) return false;
-  // Between two ranks there is one connection.
+  // Two ranks have only one connection, so these algorithms take no number of flows.
   if (at != std::string::npos && is_latency_bound(way.algorithm)) return false;
   if (way.algorithm != Algorithm::kHierarchical) return slash == std::string::npos;
   return slash != std::string::npos && parse_number(text.substr(slash + 1), way.chunk) &&
@@ -171,7 +171,7 @@ std::expected<Plan, std::string> parse_plan(const std::string& text, std::uint32
           ": use algorithm=, chunk=, choice=, flows=, memory=, transport= and order=");
     }
   }
-  // Known only now: the largest chunk.
+  // Parse the choices last, when the largest chunk is known.
   if (told.find("choice=") != std::string::npos) {
     auto parsed = parse_choices(choices, plan.chunk);
     if (!parsed) return std::unexpected(parsed.error());
@@ -230,12 +230,12 @@ Topology arrange(Plan& plan, const std::vector<std::string>& hosts, std::uint32_
   }
   all.channels = static_cast<std::uint32_t>(least);
   if (all.hosts() == 1) all.channels = static_cast<std::uint32_t>(most);
-  // With one rank in every host there is nothing to add inside.
+  // With one rank on every host there is nothing to add up within a host.
   if (plan.algorithm == Algorithm::kAuto)
     plan.algorithm = most > 1 ? Algorithm::kHierarchical : Algorithm::kFlat;
-  // Within a host nothing goes by TCP.
+  // Within one host no data goes by TCP.
   if (all.hosts() == 1) plan.flows = 0;
-  // What a choice may be is there only where the plan has it.
+  // Drop the choices if this plan does not support all of them.
   if (!can_go(plan, plan.choices)) plan.choices.clear();
   return all;
 }

@@ -11,14 +11,14 @@ constexpr std::uint64_t kSmallestTrial = 4096;
 constexpr std::uint64_t kStep = 4;
 constexpr std::uint64_t kMostSmall =
     256UL
-    // where their bytes cost more than their steps save, whatever the links
+    // from here on the bytes cost more than fewer steps save, on any link
     << 10;
 constexpr std::uint64_t kLeastStriped = 256UL << 10;
 constexpr int kRounds = 7;
-// Another way than for the next smaller size must be worth it: what is within this is noise.
+// A change from the next smaller size's way must gain at least this much; less is noise.
 constexpr double kGain = 0.97;
 
-// Other programs only make it slower: the lower quartile is nearer to what it takes alone than the
+// Use the lower quartile: other programs only add time, so it is nearer to the true time than the
 // median.
 double quartile(std::vector<double> values) {
   const std::size_t place = values.size() / 4;
@@ -26,8 +26,8 @@ double quartile(std::vector<double> values) {
   return values[place];
 }
 
-// Chunks that hold a whole array go one way: the largest stands for them, since what is found here
-// may have to stand for larger arrays as well.
+// All chunks that hold the whole array behave alike. The largest represents them, because the
+// result may also apply to larger arrays.
 bool goes_as_another(const Way& way, const std::vector<Way>& ways, std::uint64_t bytes) {
   return way.algorithm == Algorithm::kHierarchical && way.chunk >= bytes &&
          std::ranges::any_of(ways, [&](const Way& other) {
@@ -35,12 +35,12 @@ bool goes_as_another(const Way& way, const std::vector<Way>& ways, std::uint64_t
          });
 }
 
-// Of each of `ways`, one after the other in turn, the typical time; ways that are not tried take
-// for ever. Nothing where a trial failed.
+// The typical time of each way, measured in turn. A way that is not tried has an infinite time.
+// nullopt if a trial failed.
 std::optional<std::vector<double>> times_of(const std::vector<Way>& ways, std::uint64_t bytes,
                                             const Trial& trial, double& spent) {
   std::vector<std::vector<double>> seconds(ways.size());
-  for (int round = -1; round < kRounds; ++round) {  // the first warms up
+  for (int round = -1; round < kRounds; ++round) {  // the first round warms up
     for (std::size_t i = 0; i < ways.size(); ++i) {
       if ((is_latency_bound(ways[i].algorithm) && bytes > kMostSmall) ||
           goes_as_another(ways[i], ways, bytes))
@@ -57,7 +57,7 @@ std::optional<std::vector<double>> times_of(const std::vector<Way>& ways, std::u
   return typical;
 }
 
-// The place of the quickest, or of the one so far, where that is as quick but for noise.
+// The index of the quickest way. It stays at `so_far` if the quickest gains no more than noise.
 std::size_t quickest_of(const std::vector<double>& seconds, std::size_t so_far) {
   const auto quickest =
       static_cast<std::size_t>(std::ranges::min_element(seconds) - seconds.begin());
@@ -81,7 +81,7 @@ std::optional<std::vector<Choice>> choose(const std::vector<Way>& candidates,
                ? static_cast<std::size_t>(std::ranges::min_element(*typical) - typical->begin())
                : quickest_of(*typical, best);
     Way way = candidates[best];
-    // Smaller arrays have no more than one stripe in each step.
+    // A smaller array has at most one stripe in each step, so the number of flows does not matter.
     if (!flows.empty() && !is_latency_bound(way.algorithm) && bytes >= kLeastStriped) {
       std::vector<Way> striped(flows.size() + 1, way);
       for (std::size_t i = 0; i < flows.size(); ++i) striped[i + 1].flows = flows[i];
@@ -91,12 +91,12 @@ std::optional<std::vector<Choice>> choose(const std::vector<Way>& candidates,
       way = striped[quickest_of(*each, static_cast<std::size_t>(so_far))];
       best_flows = way.flows;
     }
-    // From the middle between the two sizes on, as sizes are multiplied.
+    // The choice starts at the geometric middle between the two sizes.
     if (choices.empty() || way != choices.back().way)
       choices.push_back({choices.empty() ? 0 : bytes / 2, way});
     spent += here;
     if (spent + kStep * here <= std::chrono::duration<double>(budget).count()) continue;
-    // What is good for small arrays does not stand for large ones that there was no time to try.
+    // A way for small arrays must not apply to large ones that there was no time to try.
     std::size_t large = candidates.size();
     for (std::size_t i = 0; i < candidates.size(); ++i)
       if (!is_latency_bound(candidates[i].algorithm) &&

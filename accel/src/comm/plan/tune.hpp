@@ -14,14 +14,14 @@
 
 namespace paceline::comm {
 
-// Seconds of one allreduce of so many bytes done as `way`; the same number on all ranks, so that
-// all choose the same.
+// Does one allreduce of this many bytes as `way` and returns its seconds. The number is the same on
+// all ranks, so that all choose the same.
 using Trial = std::function<std::optional<double>(const Way& way, std::uint64_t bytes)>;
 
 inline constexpr std::uint64_t kLargestTrial = 16UL << 20;
 
-// Ends early rather than spend more than `budget` on it; the largest size tried then stands for all
-// above. `flows`: the numbers of connections, but for all, that the quickest way is tried with.
+// Stops early to stay within `budget`; the largest size tried then applies to all larger ones.
+// `flows`: the numbers of connections to try with the quickest way, besides all.
 std::optional<std::vector<Choice>> choose(const std::vector<Way>& candidates,
                                           const std::vector<std::uint32_t>& flows,
                                           std::chrono::milliseconds budget, const Trial& trial);

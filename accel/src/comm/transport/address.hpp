@@ -23,8 +23,8 @@ struct Address {
 };
 
 Address numeric_address(const std::string& text, std::uint16_t port);
-Address abstract_address(const std::string& name);  // a local socket without a file
-std::string own_address();                          // the first that is up, else loopback
-std::string local_address(int socket);              // of this side of a connection
+Address abstract_address(const std::string& name);  // a local socket that has no file
+std::string own_address();                          // the first address that is up, else loopback
+std::string local_address(int socket);              // of this end of a connection
 
 }  // namespace paceline::comm

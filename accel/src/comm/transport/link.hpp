@@ -18,14 +18,14 @@ class SendLink {
   virtual ~SendLink() = default;
   virtual bool send(const std::byte* data, std::size_t size) = 0;
   virtual std::uint32_t peer() const = 0;
-  // Between two calls, and told alike on both sides: what follows goes over so many of the link's
-  // connections; 0: over all.
+  // Sets how many of the link's connections carry the data that follows; 0: all. Both sides call it
+  // between the same two calls.
   virtual void stripe(std::uint32_t /*flows*/) {}
-  // After the last of a call: until nothing of it can be lost without anybody's notice. What a
-  // system keeps sending by itself needs none.
+  // After the last data of a call: waits until any loss of it would be reported. A transport whose
+  // kernel keeps sending by itself needs no wait.
   virtual bool flush() { return true; }
-  // What is taken over at once, whether the peer reads or not, if it reads what was sent before the
-  // last of as much.
+  // How many bytes a send accepts without waiting, if the peer has read all that was sent before
+  // them.
   virtual std::size_t holds() const { return 0; }
 };
 

@@ -11,7 +11,7 @@
 namespace paceline::comm {
 namespace {
 
-// What waking up costs; longer would take the processor from a rank that has work.
+// About the cost of waking up. Polling longer would take the processor from a rank that has work.
 constexpr std::chrono::microseconds kLooking{10};
 constexpr std::uint64_t kSending = 1;
 constexpr std::uint64_t kReceiving = 2;
@@ -34,7 +34,7 @@ std::string VerbsQueue::prepare() {
       ::mmap(nullptr, ring_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return refused("memory", errno);
   memory_ = static_cast<std::byte*>(memory);
-  // Or a page that a forked child makes this process copy would no longer be the device's.
+  // Otherwise a fork could make this process copy a page, and the device would keep the old one.
   ::madvise(memory, ring_bytes(), MADV_DONTFORK);
   region_ = verbs_.reg_mr(port_.domain, memory, ring_bytes(), IBV_ACCESS_LOCAL_WRITE);
   if (region_ == nullptr)
@@ -81,7 +81,7 @@ void VerbsQueue::send(std::size_t bytes) {
 }
 
 void VerbsQueue::receive_again() {
-  // A credit has no slot.
+  // A credit carries no data, so it needs no slot.
   const std::size_t bytes = sends_ ? 0 : slot_bytes_;
   if (const std::string why = pair_.receive(kReceiving, piece(awaited_, bytes)); !why.empty())
     return fail(End::kHere, why);
@@ -97,7 +97,7 @@ void VerbsQueue::take(const ibv_wc& done) {
   }
   lengths_[arrived_ % kSlots] = done.byte_len;
   ++arrived_;
-  // A credit has no slot that anybody would read.
+  // A credit's slot holds no data to read, so post it again at once.
   if (sends_) receive_again();
 }
 
@@ -116,7 +116,7 @@ void VerbsQueue::wait(Clock::time_point until, int abort_fd) {
   } while (Clock::now() - begin < kLooking);
   if (const int error = ::ibv_req_notify_cq(completions_, 0); error != 0)
     return fail(End::kHere, refused("ibv_req_notify_cq", error));
-  // What came before that would wake nobody.
+  // Look again: a completion from before the request for a wake-up wakes nothing.
   if (look()) return;
   const auto left =
       std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();

@@ -11,7 +11,7 @@
 namespace paceline::comm {
 namespace {
 
-// retries where no receive is ready: senders know that one is
+// Retry without a limit if no receive is ready: a sender knows that one will be.
 constexpr std::uint8_t kForever = 7;
 constexpr std::uint8_t kReadyAgain = 12;  // 0.64 ms until such a retry
 

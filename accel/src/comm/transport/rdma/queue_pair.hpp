@@ -18,13 +18,13 @@ namespace paceline::comm {
 struct NicPort {
   ibv_context* context = nullptr;
   ibv_pd* domain = nullptr;
-  std::string name;  // "mlx5_0", or "mlx5_0:2" of another port than the first
+  std::string name;  // "mlx5_0", or "mlx5_0:2" for a port other than the first
   std::uint8_t number = 1;
-  int gid_index = -1;        // of Ethernet
-  QueuePairAddress address;  // but for the queue pair's own
+  int gid_index = -1;        // for Ethernet
+  QueuePairAddress address;  // without the queue pair's own fields
 };
 
-// Whether what went wrong is of this end's memory or device; the peer hears only that it does not
+// Whether this end's memory or device caused the error. The peer only sees that this end does not
 // answer.
 bool is_own(ibv_wc_status status);
 
@@ -36,17 +36,19 @@ class QueuePair {
   QueuePair& operator=(const QueuePair&) = delete;
   ~QueuePair() { end(); }
 
-  // Once: so many messages may be under way each way. Empty, or why not.
+  // Call once. `depth` messages may be under way in each direction. Returns an error text, or an
+  // empty one.
   std::string make(ibv_cq* completions, std::uint32_t depth);
   QueuePairAddress address() const;
-  // What was posted to receive before is there before the peer hears of it. Empty, or why not.
+  // Receives that were posted before are ready when the peer learns of it. Returns an error text,
+  // or an empty one.
   std::string connect(const QueuePairAddress& peer);
-  // Before its completion queue does.
+  // Must run before the completion queue is destroyed.
   void end() {
     if (pair_ != nullptr) verbs_.destroy_qp(std::exchange(pair_, nullptr));
   }
-  // A message out of registered memory, or into it; a piece of 0 bytes is an empty message. Returns
-  // an empty text, or why not.
+  // Sends a message from registered memory, or receives one into it; 0 bytes: an empty message.
+  // Returns an error text, or an empty one.
   std::string send(std::uint64_t id, ibv_sge piece);
   std::string receive(std::uint64_t id, ibv_sge piece);
 

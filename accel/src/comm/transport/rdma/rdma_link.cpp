@@ -8,16 +8,16 @@
 namespace paceline::comm {
 namespace {
 
-// A free slot here, and one there.
+// Whether a slot is free at this end and at the peer's.
 bool has_room(const NicQueue& nic) {
   return nic.sent() - nic.delivered() < kSlots && nic.sent() - nic.arrived() < kSlots;
 }
 
-// for a peer that has left, of which nothing comes in here
+// how often to check for a peer that has left, since nothing announces that here
 constexpr std::chrono::milliseconds kLookAgain{500};
 
-// Until `ready`, which is asked first: what has arrived is good, whatever has become of the nic
-// since.
+// Waits until `ready`. It checks `ready` before the NIC's state: data that has arrived is good even
+// if the NIC has failed since.
 template <typename Ready>
 bool await(NicQueue& nic, Between between, std::uint32_t peer, FailureDetector& detector,
            const Ready& ready) {
@@ -32,8 +32,8 @@ bool await(NicQueue& nic, Between between, std::uint32_t peer, FailureDetector& 
     } else if (!nic.broken().empty()) {
       detector.connection_broke(peer, nic.broken());
     } else if (detector.may_wait(peer)) {
-      // Before another look: what it has sent before it left has been delivered, and comes up
-      // within that time.
+      // Read whether the peer has left before the next look: what it sent before it left has been
+      // delivered, and completes within that time.
       left = between == Between::kTwo && detector.has_left(peer);
       const auto soon = between == Between::kTwo ? Clock::now() + kLookAgain : detector.deadline();
       nic.wait(std::min(detector.deadline(), soon), detector.abort_fd());
@@ -45,7 +45,7 @@ bool await(NicQueue& nic, Between between, std::uint32_t peer, FailureDetector& 
 
 bool RdmaSender::flush() {
   for (const auto& nic : nics_) {
-    // Who has left has got all that it waited for.
+    // A peer that has left has received all that it waited for.
     const auto done = [&] {
       return (nic->broken().empty() && nic->delivered() == nic->sent()) ||
              detector_.has_left(peer_);
@@ -58,7 +58,8 @@ bool RdmaSender::flush() {
 bool RdmaSender::send(const std::byte* data, std::size_t size) {
   while (size > 0) {
     NicQueue& nic = *nics_[next_];
-    // Of a broken nic room says nothing: what could not be posted would be missing in the stream.
+    // Check that the NIC works: a broken one may show room, and unsent data would be missing in the
+    // stream.
     if (!await(nic, between_, peer_, detector_,
                [&] { return nic.broken().empty() && has_room(nic); }))
       return false;
@@ -75,12 +76,12 @@ bool RdmaSender::send(const std::byte* data, std::size_t size) {
 RdmaReceiver::RdmaReceiver(NicQueues nics, Between between, std::uint32_t peer,
                            FailureDetector& detector)
     : nics_(std::move(nics)), between_(between), peer_(peer), detector_(detector) {
-  // What came while both ends tried them.
+  // Skip the messages that both ends sent while they tried the link.
   for (const auto& nic : nics_) taken_.push_back(nic->arrived());
 }
 
-// A sender that needs no more slots may have gone: then there is nobody to tell, and nothing wrong
-// with what it sent.
+// A sender that needs no more slots may have left. Then the credit cannot be sent, but the data
+// that has arrived is good.
 bool RdmaReceiver::give_back(NicQueue& nic) {
   nic.receive_again();
   const auto tells = [&] { return !nic.broken().empty() || nic.sent() - nic.delivered() < kSlots; };

@@ -18,15 +18,16 @@
 namespace paceline::comm {
 
 using NicQueues = std::vector<std::unique_ptr<NicQueue>>;
-// Whose call a link serves. Of two alone, nobody else judges a peer that has said goodbye.
+// Whether a link serves calls of all ranks or of two. With two, no third rank judges a peer that
+// has said goodbye.
 enum class Between : std::uint8_t { kAll, kTwo };
 
 class RdmaSender final : public SendLink {
  public:
   RdmaSender(NicQueues nics, Between between, std::uint32_t peer, FailureDetector& detector)
       : nics_(std::move(nics)), between_(between), peer_(peer), detector_(detector) {}
-  // Until it is delivered: a queue pair that ends takes with it what it has not sent, and one that
-  // fails tells nobody but who asks it.
+  // Waits until all is delivered. A queue pair that ends drops what it has not sent, and one that
+  // fails reports it only when asked.
   bool flush() override;
   bool send(const std::byte* data, std::size_t size) override;
   std::uint32_t peer() const override { return peer_; }
@@ -51,7 +52,7 @@ class RdmaReceiver final : public ReceiveLink {
 
   NicQueues nics_;
   Between between_;
-  std::vector<std::uint64_t> taken_;  // messages, of each nic
+  std::vector<std::uint64_t> taken_;  // messages taken from each NIC
   std::size_t next_ = 0;
   std::size_t offset_ = 0;  // into the next message
   std::uint32_t peer_;

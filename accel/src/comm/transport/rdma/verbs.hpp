@@ -41,9 +41,9 @@ struct Verbs {
   decltype(&::ibv_wc_status_str) wc_status_str = nullptr;
 };
 
-// "ibv_reg_mr: Cannot allocate memory".
+// For example "ibv_reg_mr: Cannot allocate memory".
 std::string refused(const std::string& what, int error);
-// The same where memory that a device uses counts as locked: with the limit, if that may be it.
+// As refused. If the limit on locked memory may be the cause, the text includes it.
 std::string out_of_memory(const std::string& what, int error);
 
 }  // namespace paceline::comm

@@ -56,7 +56,7 @@ class VerbsNics final : public Rdma {
 
  private:
   void add_device(ibv_device* device, const std::filesystem::path& root);
-  // Empty, or why the port carries nothing.
+  // Returns why the port cannot be used, or an empty text.
   std::string add_port(const OpenDevice& device, const std::string& name, int number,
                        const std::filesystem::path& root);
   void refuse(const std::string& why) { why_ += (why_.empty() ? "" : "; ") + why; }
@@ -119,11 +119,12 @@ void VerbsNics::add_device(ibv_device* device, const std::filesystem::path& root
 }
 
 void VerbsNics::find(const std::filesystem::path& root) {
-  // Before the first device: a child that a loader forks must not take pages from under it.
+  // Call it before opening a device, so that a child that a data loader forks takes no pages from
+  // it.
   verbs_.fork_init();
   int count = 0;
   ibv_device** const list = verbs_.get_device_list(&count);
-  // By name: nic i of one host goes to nic i of another.
+  // Sort by name, so that NIC i of one host connects to NIC i of another.
   std::vector<ibv_device*> devices(list, list + (list == nullptr ? 0 : count));
   std::ranges::sort(devices, {}, [this](ibv_device* device) {
     return std::string(verbs_.get_device_name(device));

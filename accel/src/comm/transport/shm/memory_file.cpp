@@ -19,7 +19,7 @@ namespace {
 
 constexpr unsigned kCloseOnExec = 1;    // MFD_CLOEXEC
 constexpr unsigned kAllowSealing = 2;   // MFD_ALLOW_SEALING
-constexpr unsigned kNoExecutables = 8;  // MFD_NOEXEC_SEAL, of Linux 6.3; some systems demand it
+constexpr unsigned kNoExecutables = 8;  // MFD_NOEXEC_SEAL, since Linux 6.3; some systems require it
 constexpr int kLocalBacklog = 4096;
 
 // Room for one descriptor.
@@ -51,7 +51,7 @@ std::unique_ptr<Mapping> Mapping::taken(void* base, std::size_t size) {
 std::unique_ptr<Mapping> Mapping::of(const base::Fd& file, std::size_t size) {
   struct stat told{};
   if (::fstat(file.get(), &told) != 0) return nullptr;
-  // A file that is, or gets, smaller than it should be would end this process with SIGBUS.
+  // Require the seal: if the file shrank, access to its mapping would end this process with SIGBUS.
   const int seals = ::fcntl(file.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || static_cast<std::size_t>(told.st_size) != size) {
     errno = EPROTO;

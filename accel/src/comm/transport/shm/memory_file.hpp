@@ -17,11 +17,12 @@ namespace paceline::comm {
 
 base::Fd make_memory_file(const char* name, std::size_t size);
 
-// A file made by the above, of exactly this size, in memory; EPROTO for any other.
+// Maps a file made by make_memory_file, of exactly this size; EPROTO for any other file.
 class Mapping {
  public:
   static std::unique_ptr<Mapping> of(const base::Fd& file, std::size_t size);
-  static std::unique_ptr<Mapping> alone(std::size_t size);  // of this process alone, without a file
+  static std::unique_ptr<Mapping> alone(
+      std::size_t size);  // memory of this process only, without a file
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping();
@@ -35,14 +36,14 @@ class Mapping {
   std::size_t size_;
 };
 
-// The listening socket of that abstract name, and a connection to it: there at once, or not at all.
-// EACCES: another user's.
+// Listens at an abstract name, or connects to it; neither waits. EACCES: the socket belongs to
+// another user.
 base::Fd listen_local(const std::string& name);
 base::Fd dial_local(const std::string& name);
 bool is_own_user(const base::Fd& socket);
-// A file, with a few bytes that fit a fresh connection.
+// Sends a file and a few bytes, which the send buffer of a new connection has room for.
 bool send_file(const base::Fd& socket, const base::Fd& file, const void* said, std::size_t size);
-// EAGAIN where nothing has come yet.
+// EAGAIN if nothing has arrived yet.
 base::Fd receive_file(const base::Fd& socket, void* heard, std::size_t size);
 
 }  // namespace paceline::comm

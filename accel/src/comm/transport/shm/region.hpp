@@ -21,18 +21,18 @@
 
 namespace paceline::comm {
 
-inline constexpr std::uint32_t kDepth = 4;  // chunks under way
+inline constexpr std::uint32_t kDepth = 4;  // chunks in flight
 inline constexpr std::size_t kPipeBytes = 256UL * 1024;
 
-// Counters run on over all calls and wrap; they are compared by difference.
+// Counters continue over all calls and wrap. Compare them by their difference.
 struct Cell {
-  alignas(64) base::Doorbell bell;               // of this rank's calling thread
+  alignas(64) base::Doorbell bell;               // this rank's calling thread waits at it
   alignas(64) std::atomic<std::uint32_t> given;  // chunks copied into this rank's slots
   std::atomic<std::uint32_t> taken;              // results copied out of the shared slots
-  // a channel: chunks whose shard has been added up, so that slots are free
+  // of a channel: chunks whose shard is added up, so that their slots are free
   std::atomic<std::uint32_t> added;
-  std::atomic<std::uint32_t> finished;  // a channel: chunks whose shard is the result
-  // alternating; written before `given` moves, read after
+  std::atomic<std::uint32_t> finished;  // of a channel: chunks whose shard has its final result
+  // used alternately; written before `given` advances, read after
   std::array<Call, 2> calls;
 };
 
@@ -42,10 +42,10 @@ struct Pipe {
   alignas(64) base::Doorbell space;
 };
 
-// What one rank writes and another reads; whose mapping outlives it.
+// A pipe that one rank writes and another reads. The mapping must outlive it.
 struct PipeView {
   Pipe& pipe;
-  std::byte* bytes;  // kPipeBytes
+  std::byte* bytes;  // kPipeBytes long
 };
 
 class Region {
@@ -53,14 +53,14 @@ class Region {
   static std::size_t bytes(std::uint32_t ranks, std::size_t chunk);
   static base::Fd create(std::uint32_t ranks, std::size_t chunk);
   static std::unique_ptr<Region> map(const base::Fd& file, std::uint32_t ranks, std::size_t chunk);
-  static std::unique_ptr<Region> alone(std::size_t chunk);  // of one rank
+  static std::unique_ptr<Region> alone(std::size_t chunk);  // for a single rank
 
   Cell& cell(std::uint32_t local) const { return *reinterpret_cast<Cell*>(base_ + local * kPart); }
   PipeView pipe(std::uint32_t local) const {
     std::byte* const at = base_ + local * kPart + kCell;
     return {.pipe = *reinterpret_cast<Pipe*>(at), .bytes = at + kPipe};
   }
-  // What rank `local` gives; `ranks` as local: the results.
+  // The slot of rank `local`'s input; with `local` equal to `ranks`, the slot of the result.
   std::byte* slot(std::uint32_t local, std::uint32_t number) const {
     return base_ + ranks_ * kPart + (local * kDepth + number % kDepth) * chunk_;
   }

@@ -6,7 +6,8 @@
 namespace paceline::comm {
 namespace {
 
-// At once: a quarter of a pipe, so that one side copies in while the other copies out.
+// Copy at most a quarter of the pipe at a time, so that one side copies in while the other copies
+// out.
 constexpr std::size_t kPiece = kPipeBytes / 4;
 
 void left_alone(FailureDetector& detector, std::uint32_t peer, const char* what) {
@@ -72,7 +73,7 @@ ShmReceiver::ShmReceiver(std::unique_ptr<PairMemory> memory, std::uint32_t peer,
 bool ShmReceiver::receive(std::byte* data, std::size_t size) {
   while (size > 0) {
     const std::uint32_t seen = pipe_.data.count.load(std::memory_order_acquire);
-    // Before looking: what it has sent before it left lies there.
+    // Read this before the pipe: all that the peer sent before it left is in the pipe then.
     const bool left = memory_ != nullptr && detector_.has_left(peer_);
     const std::size_t read = bytes_.read(data, std::min(size, kPiece));
     data += read;

@@ -16,11 +16,12 @@
 
 namespace paceline::comm {
 
-// A pipe of two ranks alone, in one direction.
+// A pipe between two ranks, in one direction.
 class PairMemory {
  public:
   static base::Fd create();
-  static std::unique_ptr<PairMemory> map(const base::Fd& file);  // null, and errno
+  static std::unique_ptr<PairMemory> map(
+      const base::Fd& file);  // returns null and sets errno on failure
   PipeView pipe() const {
     return {.pipe = *reinterpret_cast<Pipe*>(mapping_->base()), .bytes = mapping_->base() + kHead};
   }
@@ -35,7 +36,7 @@ class PairMemory {
 
 class ShmSender final : public SendLink {
  public:
-  ShmSender(PipeView pipe, std::uint32_t peer, FailureDetector& detector);  // read by `peer`
+  ShmSender(PipeView pipe, std::uint32_t peer, FailureDetector& detector);  // `peer` reads it
   ShmSender(std::unique_ptr<PairMemory> memory, std::uint32_t peer, FailureDetector& detector);
   bool send(const std::byte* data, std::size_t size) override;
   std::uint32_t peer() const override { return peer_; }
@@ -51,7 +52,7 @@ class ShmSender final : public SendLink {
 
 class ShmReceiver final : public ReceiveLink {
  public:
-  ShmReceiver(PipeView pipe, std::uint32_t peer, FailureDetector& detector);  // written by `peer`
+  ShmReceiver(PipeView pipe, std::uint32_t peer, FailureDetector& detector);  // `peer` writes it
   ShmReceiver(std::unique_ptr<PairMemory> memory, std::uint32_t peer, FailureDetector& detector);
   bool receive(std::byte* data, std::size_t size) override;
   std::uint32_t peer() const override { return peer_; }

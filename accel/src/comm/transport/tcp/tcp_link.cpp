@@ -52,8 +52,7 @@ std::size_t Striped::holds() const {
   int room = 0;
   socklen_t length = sizeof room;
   ::getsockopt(flows_.front().connection.get(), SOL_SOCKET, SO_SNDBUF, &room, &length);
-  // The kernel counts more than the bytes, and the other side's buffer takes so much from the
-  // start.
+  // The kernel counts more than the payload, and the receive buffer holds this much from the start.
   constexpr int kMost = 16 * 1024;
   return static_cast<std::size_t>(std::min(room / 8, kMost));
 }

@@ -19,21 +19,21 @@
 
 namespace paceline::comm {
 
-// A stripe of each flow: what is sent at once arrives on all of them at the same pace, so that what
-// is first is there first, and a ring passes it on. Smaller ones than the least cost too many
+// Data is split in stripes, one for each connection. All connections then advance at the same pace,
+// the first bytes arrive first, and a ring can pass them on. Stripes below the least cost too many
 // system calls.
 inline constexpr std::uint64_t kAllStripes = 64UL * 1024;
 inline constexpr std::uint64_t kLeastStripe = 8UL * 1024;
 
-// What sending and receiving share: which connection has which bytes still to move.
+// Shared by sending and receiving: which connection still has which bytes to move.
 class Striped {
  public:
   Striped(std::vector<base::Fd> flows, std::uint32_t peer, FailureDetector& detector);
   template <typename Move>
   bool move(std::size_t size, short event, const Move& move_some);
   void stripe(std::uint32_t flows);
-  // A peer that cannot be reached ends an idle connection within `heartbeat timeout`, or two
-  // seconds where that is shorter.
+  // An idle connection to an unreachable peer ends within `heartbeat_timeout`, or two seconds if
+  // that is shorter.
   void ask_when_idle(std::chrono::milliseconds heartbeat_timeout) const;
   std::uint32_t peer() const { return peer_; }
   std::size_t holds() const;
@@ -41,7 +41,7 @@ class Striped {
  private:
   struct Flow {
     base::Fd connection;
-    std::uint64_t next;  // the stream position that it moves next
+    std::uint64_t next;  // the next stream position that it moves
   };
   enum class Moved : std::uint8_t { kSome, kBlocked, kBroken };
   template <typename Move>
@@ -49,8 +49,8 @@ class Striped {
   bool wait(std::uint64_t end, short event);
 
   std::vector<Flow> flows_;
-  std::uint64_t used_ = 0;    // the first of them
-  std::uint64_t stripe_ = 0;  // bytes
+  std::uint64_t used_ = 0;    // the first connection in use
+  std::uint64_t stripe_ = 0;  // in bytes
   std::uint64_t position_ = 0;
   std::uint32_t peer_;
   FailureDetector& detector_;
