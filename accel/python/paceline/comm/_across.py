@@ -42,9 +42,8 @@ class Channel:
         dist.all_reduce(shard, group=self._group)
 
     def add_coded(self, shard: Tensor, rest: Tensor, codec: int, keep: int) -> None:
-        """A float32 shard whose size is a multiple of `grain_of(hosts)`; `rest` as
-        `all_reduce_coded` has it.
-        """
+        """Adds up a float32 shard whose size is a multiple of `grain_of(hosts)`. `rest` is as in
+        `all_reduce_coded`."""
         if FP16 <= codec <= INT8:
             self._in_parts(shard, rest, codec)
         elif codec == ONE_BIT:
@@ -88,12 +87,12 @@ class Channel:
         else:
             late.add_(shard)
         kept = min(count, max(1, -(-count * (keep & ((1 << MOMENTUM_BITS) - 1)) // MILLION)))
-        # What is not a number counts as the largest.
+        # topk counts NaN as the largest value.
         where = late.abs().topk(kept, sorted=False).indices
         sent = torch.stack([where.to(torch.int32), late[where].view(torch.int32)])
         for one in (late, gathered) if codec == DGC else (late,):
             one.index_fill_(0, where, 0)
-            one.masked_fill_(~one.isfinite(), 0)  # enough of them are on their way
+            one.masked_fill_(~one.isfinite(), 0)  # enough such values are sent already
         got = sent.new_empty(self._hosts, *sent.shape)
         self._gather(got.view(-1), sent.view(-1), group=self._group)
         shard.zero_()
@@ -103,5 +102,5 @@ class Channel:
 
 
 def grain_of(hosts: int) -> int:
-    """What a coded shard's size is a multiple of."""
+    """A coded shard's size must be a multiple of this."""
     return ALIGNED * hosts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where peers reach this process, by the environment and the network devices that it has."""
+"""The addresses at which peers reach this process, from the environment and the network devices."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def own_address() -> str:
         return ",".join(found)
     gloo, nccl = os.environ.get("GLOO_SOCKET_IFNAME", ""), os.environ.get("NCCL_SOCKET_IFNAME", "")
     found = []
-    with contextlib.suppress(OSError):  # a sandbox that tells no devices
+    with contextlib.suppress(OSError):  # a sandbox may not list its devices
         # The launcher sets both to the pod's own device, so a program's own list may be either.
         found = max(addresses_of("=" + gloo), addresses_of(nccl), key=len)
     # "^lo", as many set it for NCCL, may name more than a rank has use for.
@@ -42,7 +42,7 @@ def own_address() -> str:
 
 
 def why_no_address() -> str:
-    """Empty where there is one."""
+    """Returns an empty text if there is an address, else why there is none."""
     try:
         own_address()
     except ValueError as error:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which way all-reduces go, measured once for each fabric: kept in this process, and in a file of
-the first rank's machine.
-"""
+"""Which algorithm an all-reduce uses, measured once for each fabric. The result is kept in this
+process, and in a file on the first rank's machine."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ _known: dict[str, str] = {}
 
 
 def tune(communicator: Communicator) -> str:
-    """All ranks call it. What the first rank knows, all use."""
+    """All ranks call it. If the first rank has a result, all ranks use it."""
     shape = communicator.shape() + ("-rdma" if " by RDMA " in communicator.plan() else "")
     known = ""
     if communicator.rank == 0:
@@ -57,9 +56,9 @@ def _read(file: Path) -> str:
 
 
 def _write(file: Path, choice: str) -> None:
-    """Whole or not at all: other jobs may read it at this moment."""
+    """Replaces the file atomically, since other jobs may read it at the same time."""
     part = file.with_suffix(f".{os.getpid()}")
-    with contextlib.suppress(OSError):  # no home, no room: it is measured again
+    with contextlib.suppress(OSError):  # without a home or free space, the next job measures again
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
             part.write_text(choice + "\n")

@@ -16,12 +16,12 @@ Tensor = torch.Tensor
 FP16, BF16, INT8, ONE_BIT = (CODECS[name] for name in ("FP16", "BF16", "Int8", "OneBit"))
 HALVES = {FP16: torch.float16, BF16: torch.bfloat16}
 INT8_BLOCK, SIGN_BLOCK, SCALE_BYTES = 256, 1024, 4
-LEAST_SCALED = 1e-30  # below, a scale would lose its own bits: it all stays in the rest
+LEAST_SCALED = 1e-30  # below it, a scale would lose bits itself, so the block stays in the rest
 ROUNDER = 12582912.0  # 1.5 * 2^23: adding and taking it off again rounds to nearest, ties to even
 
 
 def bytes_of(codec: int, count: int) -> int:
-    """Of the code of an array."""
+    """The size of an array's code."""
     if codec in HALVES:
         return 2 * count
     if codec == INT8:
@@ -34,7 +34,7 @@ def bytes_of(codec: int, count: int) -> int:
 
 
 def encode(codec: int, values: Tensor, rest: Tensor, codes: Tensor, arrays: int = 1) -> None:
-    """codes = values + rest; rest = what that has lost."""
+    """codes = values + rest; then rest = what the coding lost."""
     rows = (values.view(arrays, -1), rest.view(arrays, -1), codes.view(arrays, -1))
     if codec in HALVES:
         _encode_halves(HALVES[codec], *rows)
@@ -106,7 +106,7 @@ def _encode_int8(values: Tensor, rest: Tensor, codes: Tensor) -> None:
     size = wanted.abs().amax(-1, keepdim=True)
     finite, small = size.isfinite(), size < LEAST_SCALED
     scale = torch.where(finite, size / 127, torch.nan).masked_fill_(small, 0)
-    # A block that is not finite says 1 * NaN.
+    # In a block that is not finite, every value is 1 and the scale is NaN.
     factor = (127 / size).masked_fill_(small, 0)
     coded = torch.where(finite, (wanted * factor + ROUNDER) - ROUNDER, 1)
     codes[..., :SCALE_BYTES] = scale.view(torch.uint8)

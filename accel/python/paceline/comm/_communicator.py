@@ -29,9 +29,8 @@ CODECS = {"FP16": 1, "BF16": 2, "Int8": 3, "TopK": 4, "OneBit": 5, "DGC": 6}
 
 
 def refuse_to_join(group: Any, why: str) -> None:
-    """For a rank that cannot make the Communicator of this group that the others make next, without
-    a name: they raise CommError at once, with this rank and the reason.
-    """
+    """For a rank that cannot make the Communicator which the others make next in this group,
+    without a name. The others raise CommError at once, with this rank and the reason."""
     members = Members(group)
     refuse(TorchStore(members.store), members.next_name("comm"), members.rank, why)
 
@@ -96,7 +95,7 @@ class Communicator(Handle):
         members = Members(group)
         name = name or members.next_name("comm")
         store = TorchStore(members.store)
-        # Of sums under way, by ticket: nobody else may hold them any more.
+        # The tensors of sums under way, by ticket, in case the program no longer holds them.
         self._held: dict[int, tuple[Tensor, ...]] = {}
         super().__init__(
             store,

@@ -141,7 +141,7 @@ def _at_least(key: str, value: int, least: int) -> int:
 
 
 class Compressor:
-    """Of one model: what has been lost of each of its buckets so far."""
+    """The compression of one model: what each of its buckets has lost so far."""
 
     def __init__(self, how: Compression, communicator: Communicator | Hierarchy) -> None:
         self.how = how
@@ -164,7 +164,7 @@ class Compressor:
         return self._across and late and fewer and buffer.numel() >= LEAST
 
     def uncompressed(self, wait: Wait, bucket: Any, buffer: Tensor) -> Wait:
-        """What else is to be done to a bucket that goes as it is."""
+        """What else a bucket needs that is sent uncompressed."""
         if isinstance(self.how, FrozenAdam) and self.how.is_frozen():
             return self.how.after(wait, bucket)
         return (
@@ -270,7 +270,7 @@ class Compressor:
 
 
 class Rest:
-    """Of one bucket: what this rank's part of its host's sum has lost."""
+    """What this rank's part of its host's sum has lost, for one bucket."""
 
     def __init__(self, how: Codec | Deep, nothing: Tensor) -> None:
         self._how = how

@@ -100,7 +100,7 @@ def ddp_hook(
 
 
 def _asked(compression: Compression | str) -> tuple[Compression | None, str]:
-    """And why this rank cannot have it, or nothing."""
+    """The settings that the program asks for, and why this rank cannot have them, if so."""
     try:
         how = parse(compression) if isinstance(compression, str) else compression
     except ValueError as error:
@@ -168,7 +168,7 @@ def _compressor(model: Any) -> Compressor:
 
 
 def why_not(model: Any) -> str:
-    """Empty where the hook can carry this model's gradients; else why not."""
+    """Returns an empty text if the hook can carry this model's gradients, else why not."""
     if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
         return f"a {type(model).__name__}, no DistributedDataParallel"
     for option in (
@@ -231,7 +231,7 @@ class Hooked:
         self._under_way: list[tuple[Any, Result]] = []
         self._before: dict[
             int, int
-        ] = {}  # where a parameter's gradient lay before backward, by the parameter's id
+        ] = {}  # where a parameter's gradient was before backward, by the parameter's id
         ranks = communicator.ranks
         if model.gradient_as_bucket_view and ranks & (ranks - 1):
             self._watch_kept_gradients(model)
@@ -246,7 +246,7 @@ class Hooked:
         return paceline_all_reduce
 
     def complete(self) -> None:
-        """Waits for all buckets under way; raises CommError, out of backward."""
+        """Waits for all buckets under way. Raises CommError out of backward."""
         self.sums.turn()
         while self._under_way:
             future, summed = self._under_way[0]

@@ -47,9 +47,8 @@ class Deep:
         return round(now * MILLION) | round(self.momentum * 1000) << 20
 
     def check(self) -> None:
-        """A schedule, or a checkpoint, may have given the optimizer momentum again: it would be
-        applied twice.
-        """
+        """Raises if a schedule or a checkpoint gave the optimizer momentum again: it would be
+        applied twice."""
         optimizer = self.optimizer() if self.optimizer is not None else None
         again = (
             {group["momentum"] for group in optimizer.param_groups} - {0}
@@ -69,7 +68,7 @@ class Deep:
         """
         if self.clip:
             most = self.clip * ranks**-0.5 / ranks
-            # On a GPU the host does not wait to see the norm.
+            # On a GPU the host must not wait to read the norm.
             norm = buffer.norm()
             buffer.mul_(torch.where(norm > most, most / norm, torch.ones_like(norm)))
 
@@ -131,7 +130,7 @@ class Momentum:
                 gathered = self._gathered[index] = buffer.clone()
             else:
                 buffer.copy_(gathered.mul_(self._momentum).add_(buffer))
-            # A step that is not finite is not carried on.
+            # Do not carry a step that is not finite into later ones.
             gathered.masked_fill_(~torch.isfinite(gathered).all(), 0)
 
         return waited

@@ -23,7 +23,7 @@ from paceline.comm._native import CommError
 TIMEOUT = timedelta(minutes=30)  # of PyTorch's process groups on the CPU
 HEARTBEAT_TIMEOUT = timedelta(seconds=10)
 
-# Of the library's codes that come without a text.
+# Texts for the library's codes that come without one.
 _REFUSALS = {_native.ESYSTEM: "the system refused memory or a thread"}
 
 # A card's first line, and all that one needs which says that its rank does not come
@@ -37,27 +37,26 @@ Call = TypeVar("Call", bound="Callable[..., Any]")
 
 
 class Store(Protocol):
-    """Where ranks find each other: small values that all of them see."""
+    """The store through which ranks find each other: small values that all of them see."""
 
     def set(self, key: str, value: bytes) -> None: ...
 
     def get(self, key: str, timeout: timedelta) -> bytes:
-        """TimeoutError where nobody has set it within this time."""
+        """Raises TimeoutError if no rank sets the key within this time."""
         ...
 
 
 def refuse(store: Store, name: str, rank: int, why: str) -> None:
-    """For a rank that cannot make the communicator that the others make by this name: they raise
-    CommError at once, with this rank and the reason.
-    """
+    """For a rank that cannot make the communicator which the others make by this name. The others
+    raise CommError at once, with this rank and the reason."""
     text = " ".join(why.split()).encode()[:_LONGEST].decode(errors="ignore")
-    with contextlib.suppress(Exception):  # the store is gone, and so will the others be
+    with contextlib.suppress(Exception):  # if the store is gone, the other ranks will fail too
         store.set(f"{name}/{rank}", f"{_CARD}\nrefusal={text}\n".encode())
 
 
 @contextlib.contextmanager
 def refusing(store: Store, name: str, rank: int) -> Iterator[None]:
-    """What is raised within is a refusal, unless it is another rank's."""
+    """Publishes an exception raised within as a refusal, unless another rank caused it."""
     try:
         yield
     except Exception as error:
@@ -72,10 +71,9 @@ def refusing(store: Store, name: str, rank: int) -> Iterator[None]:
 
 
 def of_all_ranks(call: Call) -> Call:
-    """For methods of a Handle that all ranks call and that block. Where one raises, the other
-    ranks, which would wait for this one, are told at once that it gave up, and why. The first
-    failure is the one that is told. A call with async_op=True blocks nobody, and tells nobody.
-    """
+    """For methods of a Handle that all ranks call and that block. If one raises, it tells the other
+    ranks at once that this rank gave up, and why; otherwise they would wait. Only the first failure
+    is told. A call with async_op=True does not block, so it tells nothing."""
 
     @functools.wraps(call)
     def told(self: Handle, *arguments: Any, **options: Any) -> Any:
@@ -244,7 +242,7 @@ def _milliseconds(time: timedelta) -> int:
 def _as_the_library_takes_it(
     store: Store, failures: list[BaseException]
 ) -> Iterator[_native.Store]:
-    """What the store raises is left in `failures`."""
+    """Exceptions of the store are stored in `failures`."""
 
     def put(_context: int, key: bytes, value: Any, size: int) -> int:
         try:

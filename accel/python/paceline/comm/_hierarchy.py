@@ -54,7 +54,7 @@ def told(how: Compression | None, device: torch.device) -> str:
 
 
 def why_not_group(members: Members) -> str:
-    """Empty where this group's sub-groups can be made."""
+    """Returns an empty text if sub-groups of this group can be made, else why not."""
     if _has_all(members):
         return ""
     if "use_local_synchronization" not in inspect.signature(dist.new_group).parameters:
@@ -209,7 +209,8 @@ class Hierarchy:
         if self._stream is None:
             work(tensor)
             return Work(tensor, None)
-        # The autograd engine's thread has a current stream of its own: this is it.
+        # The autograd engine's thread has its own current stream, so wait for the one of this
+        # thread.
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             work(tensor)
@@ -269,8 +270,8 @@ def _sub_groups(members: Members, layout: Layout, kind: str, timeout: timedelta)
     made = _made.setdefault(dist.distributed_c10d._get_default_group(), {})
     key = (members.numbers, layout, kind)
     if key not in made:
-        # By all ranks of the job, members or not; where the job has others too, who know nothing of
-        # it, by its members alone.
+        # All ranks of the job make the group, members or not. If the job has ranks that do not know
+        # of it, only the members make it.
         everyone = _has_all(members)
         options = {} if everyone else {"use_local_synchronization": True}
         mine = []
@@ -289,7 +290,7 @@ def _sub_groups(members: Members, layout: Layout, kind: str, timeout: timedelta)
 
 
 def _stream_of(device: torch.device) -> Any:
-    """One for all models on a device; None on the CPU."""
+    """One stream for all models on a device; None on the CPU."""
     if device.type == "cpu":
         return None
     if device not in _streams:

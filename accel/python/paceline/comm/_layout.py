@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ranks are on one host, told through the store of PyTorch's process groups. Every rank sees
-what all have said, and so comes to the same end.
-"""
+"""Finds which ranks share a host, through the store of PyTorch's process groups. Every rank reads
+the same values and so reaches the same result."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ class Layout:
         return tuple(zip(*self.hosts))
 
     def why_not(self) -> str:
-        """Empty where there is a way by hosts."""
+        """Returns an empty text if sums can go by hosts, else why not."""
         if len(self.hosts) == 1:
             return "one host, with no wire to spare"
         if all(len(ranks) == 1 for ranks in self.hosts):

@@ -19,8 +19,8 @@ import torch.distributed as dist
 Tensor = torch.Tensor
 Size = tuple[int, torch.dtype]
 
-SKIPPED = 2  # sums of a size before the first that counts, one each way: the first ones connect
-EACH = 4  # that count
+SKIPPED = 2  # sums of a size that do not count, one each way, because the first ones connect
+EACH = 4  # sums that count
 
 
 class Measured:
@@ -76,7 +76,7 @@ class Measured:
     def _choose(self, size: Size, device: torch.device) -> None:
         times = torch.tensor([_seconds(*marks) for marks in self._times.pop(size)], device=device)
         dist.all_reduce(times, op=dist.ReduceOp.MIN, group=self._group)
-        # The first that counted went by the second way.
+        # The first sum that counted went the second way.
         second, first = times.view(EACH, 2).median(0).values.tolist()
         self._chosen[size] = (0 if first < second else 1, [first, second])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who meets, and where: PyTorch's process groups, and their store."""
+"""Which ranks form a group, and their store, from PyTorch's process groups."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TorchStore:
         began = time.monotonic()
         try:
             self._store.wait([key], max(timeout, timedelta(milliseconds=1)))
-        except RuntimeError:  # the stores have no exception of their own for a time that is over
+        except RuntimeError:  # the stores have no exception type of their own for a timeout
             if time.monotonic() - began >= timeout / timedelta(seconds=1):
                 raise TimeoutError(key) from None
             raise

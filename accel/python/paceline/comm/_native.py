@@ -139,5 +139,5 @@ def functions() -> Functions:
 
 @functools.cache
 def why_unavailable() -> str:
-    """Empty where the library can be used; else the reason."""
+    """Returns an empty text if the library can be used, else the reason."""
     return library.why_unavailable(functions)

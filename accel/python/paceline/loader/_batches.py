@@ -20,8 +20,8 @@ import torch.multiprocessing  # registers how PyTorch sends what is not ours
 
 from paceline.loader._native import NO_SLOT, Region
 
-# Below it, bytes travel in the message: a label kept by the program must not keep a whole batch,
-# and a page costs more.
+# Smaller tensors travel in the message. Otherwise a label that the program keeps would keep a whole
+# batch, and a page would cost more.
 SMALL = 16 * 1024
 ALIGNMENT = 64
 _NEW = hasattr(torch.Tensor, "untyped_storage")
@@ -41,7 +41,7 @@ def shared_memory_left() -> int:
 
 
 def _fits_shared_memory(size: int) -> bool:
-    """With room to spare: other workers take of it at the same time."""
+    """Leaves room to spare, because other workers use the same memory."""
     return shared_memory_left() > 2 * size + (8 << 20)
 
 
@@ -61,7 +61,7 @@ class Slab:
         self.used = False
 
     def allocate(self, size: int) -> int:
-        """Where in the slot; -1: no slot is free, or it is full."""
+        """The offset in the slot; -1 if no slot is free, or it is full."""
         if self.slot < 0:
             avoid = sum(1 << slot for slot, buffer in self._mine.items() if buffer() is not None)
             slot = self._region.claim(self._worker, avoid)
@@ -186,7 +186,7 @@ def dumps(value: Any, slab: Slab | None = None) -> bytes:
 
 
 def loads(data: Any, slot: Any = None) -> Any:
-    """`slot` is the buffer that the pieces lie in; tensors keep it alive."""
+    """`slot` is the buffer that contains the pieces; tensors keep it alive."""
     _arriving.slot = slot
     try:
         return ForkingPickler.loads(data)
@@ -214,12 +214,13 @@ def _tensor(
 
 
 def collate_into(slab: Slab) -> None:
-    """In a worker process: what PyTorch's collate makes in shared memory is made in the slot."""
+    """In a worker process: PyTorch's collate then makes its shared tensors in the slot."""
     original = torch.UntypedStorage._new_shared
     worker_thread = threading.get_ident()
 
     def _new_shared(cls: Any, size: int, *, device: Any = "cpu") -> Any:
-        # Threads of a dataset take PyTorch's memory: a slot is that of the batch being made.
+        # A dataset's other threads use PyTorch's memory, because the slot belongs to the batch
+        # being made.
         if (
             torch.device(device).type == "cpu"
             and size > 0

@@ -71,7 +71,8 @@ class Cuda:
         return torch.cuda.current_stream(device)
 
     def begin(self, sources: list[torch.Tensor], way: Way) -> tuple[list[torch.Tensor], Any]:
-        """The copies, and the event that they are there. None of them: not now."""
+        """Starts the copies. Returns them and the event of their completion, or no copies if it
+        cannot now."""
         side = self._sides.get(way.device)
         if side is None:
             side = self._sides[way.device] = torch.cuda.Stream(way.device)
@@ -106,7 +107,7 @@ class Cuda:
         return True
 
     def drop(self, copy: torch.Tensor, way: Way) -> None:
-        """It may be written to still: the allocator waits for that."""
+        """The copy may still be written to, so the allocator must wait for that."""
         copy.record_stream(self._sides[way.device])
 
 
@@ -114,7 +115,7 @@ cuda: Any = Cuda()
 
 
 class Leaf:
-    """A tensor of a batch: how the program has copied it, and the copy that is there already."""
+    """A tensor of a batch: how the program copied it before, and the copy that exists already."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = weakref.ref(tensor, functools.partial(_died, id(tensor)))
@@ -173,7 +174,7 @@ _inherited: list[Any] = []
 
 
 def _in_child() -> None:
-    """The device is the parent's: its memory is neither handed out nor given back here."""
+    """The device belongs to the parent: a forked child neither hands out nor frees its memory."""
     for leaf in _leaves.values():
         _inherited.extend(leaf.copies.values())
         leaf.copies.clear()
@@ -204,9 +205,9 @@ def _ordinary() -> bool:
 
 
 def tensors_of(batch: Any) -> Iterator[torch.Tensor]:
-    """Those that may be copied ahead, in an order that batches of one structure share."""
+    """The tensors that may be copied early, in an order that batches of one structure share."""
     if type(batch) is torch.Tensor:
-        # A copy of one that requires a gradient belongs to its graph.
+        # Skip tensors that require a gradient, because their copy belongs to the graph.
         if (
             batch.is_pinned()
             and dense(batch)
@@ -231,7 +232,7 @@ class Copies:
         patch()
         self.hits = 0
         self.misses = 0
-        self.why = ""  # nothing is begun any more
+        self.why = ""  # if set, no more copies are started
         self._present: list[Leaf] = []
         self._ways: list[Way | None] = []
         self._in_a_row = 0
@@ -268,7 +269,7 @@ class Copies:
         if self._in_a_row == MISSES_IN_A_ROW:
             self.why = f"copies were begun in vain for {MISSES_IN_A_ROW} batches in a row"
         for leaf in self._present:
-            leaf.drop()  # nobody has asked for it
+            leaf.drop()  # the program has not asked for it
         return [leaf.way for leaf in self._present]
 
     @staticmethod
@@ -372,7 +373,7 @@ class _Looking:
             taken = None
             try:
                 taken = leaf.take(tensor, _known(self._way_of, args, kwargs))
-            except Exception:  # whatever it was, the call is PyTorch's
+            except Exception:  # whatever failed, PyTorch makes the call
                 pass
             if taken is not None:
                 return taken

@@ -87,8 +87,8 @@ class Exchange:
     def put(self, worker: int, value: Any) -> None:
         """What PyTorch puts into a worker's queue."""
         if isinstance(value, torch_worker._ResumeIteration):
-            # PyTorch waits for the workers to say that they have seen it, to drop what comes
-            # before. The generation does that.
+            # PyTorch sends this and waits for the workers' answer, to drop earlier results.
+            # Generations already drop them.
             self.local.append((value, None))
             if worker == 0:
                 self.generation += 1
@@ -124,9 +124,8 @@ class Exchange:
             self.sent += 1
 
     def compared(self) -> None:
-        """Ends the comparison: no further task of this pass was predicted. If one was predicted
-        and is not asked for, none of them count.
-        """
+        """Ends the comparison after the last task of this pass. If a predicted task was not asked
+        for, drop all predicted tasks."""
         if not self.comparing:
             return
         self.comparing = False
@@ -157,7 +156,7 @@ class Exchange:
             if self.ready:
                 return self._open(*self.ready.popleft())[0]
             left = end - time.monotonic()
-            # Nothing after a signal too: its handlers have run, and may have raised that a worker
+            # After a signal there may be no message: its handler may have raised that a worker
             # died.
             if not self._collect(left) and left <= 0:
                 raise queue.Empty
@@ -185,7 +184,7 @@ class Exchange:
                 self.pinned += 1
 
     def _forget(self) -> None:
-        """Nobody asks for what has come of this generation."""
+        """Drops the results of this generation, which the program no longer wants."""
         self.landing.clear()
         while self.ready:
             self._drop(*self.ready.popleft())
@@ -260,7 +259,8 @@ class Worker:
         try:
             data = _batches.dumps(value, self.slab)
         except Exception:
-            # PyTorch prints it in the worker, and the training waits forever.
+            # Otherwise PyTorch would only print the error in the worker, and the training would
+            # wait forever.
             self.slab.finish()
             where = f"in DataLoader worker process {self.worker}, sending a batch"
             data = _batches.dumps((value[0], torch_worker.ExceptionWrapper(where=where)))
@@ -280,7 +280,7 @@ class Worker:
             if os.getppid() != self.parent:
                 os._exit(1)  # nobody will ever read it
             if self.done.is_set():
-                return  # nor now: the loop ends by what it is told next
+                return  # do not send this either: the next message ends the loop
 
 
 class IndexQueue:
@@ -301,7 +301,7 @@ class IndexQueue:
         """There is no thread."""
 
     def close(self) -> None:
-        """The memory ends with the last batch in it."""
+        """The memory is freed with the last batch in it."""
 
 
 class ResultQueue:
@@ -324,7 +324,7 @@ class ResultQueue:
         """There is no thread."""
 
     def close(self) -> None:
-        """The memory ends with the last batch in it."""
+        """The memory is freed with the last batch in it."""
 
 
 class Context:
@@ -348,7 +348,7 @@ class Context:
         return self._index_queues[-1]
 
     def Process(self, target: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        # PyTorch makes a worker's queue, then its process.
+        # PyTorch makes a worker's queue first, then its process.
         own, results = self._index_queues[-1], self._results
         number, exchange = len(self._index_queues) - 1, self._exchange
         assert results is not None

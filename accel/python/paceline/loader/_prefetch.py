@@ -39,9 +39,9 @@ from paceline.loader._token_batches import TokenBatches
 
 MISSES_IN_A_ROW = 2
 LONGEST = 4_000_000  # samples; about 0.2 s
-# Iterated twice they give the same, or what their generator says. Subclasses may do anything.
+# Iterated twice, these give the same order, or one from their generator. Subclasses may differ.
 DRAWING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
-# Their order follows from the epoch that they are told.
+# Their order depends on the epoch that the program sets.
 TOLD = (DistributedSampler, ShardSampler, TokenBatches)
 SAMPLERS = (SequentialSampler, *TOLD, *DRAWING)
 
@@ -93,9 +93,8 @@ def _sampler_of(loader: Any) -> Any:
 
 
 def _why_not_frozen(dataset: Any, depth: int = 4) -> str:
-    """Empty where samples are sure to stay as they are while the workers live, and making them
-    changes nothing.
-    """
+    """Returns an empty text if samples cannot change while the workers live, and making them
+    changes nothing."""
     kind = type(dataset)
     if kind is torch.Tensor:
         return _why_not_private(dataset)
@@ -117,7 +116,7 @@ def _why_not_frozen(dataset: Any, depth: int = 4) -> str:
 
 
 def _why_not_private(tensor: torch.Tensor) -> str:
-    """Empty where the workers have had a copy of this memory since they were forked."""
+    """Returns an empty text if the workers got their own copy of this memory at the fork."""
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_shared():
         return "a tensor of the dataset is shared, sparse or on a device"
     if tensor.numel() == 0:
@@ -160,12 +159,13 @@ class Order:
             twin.generator = torch.Generator()
             twin.generator.set_state(torch.get_rng_state() if given is None else given.get_state())
             if given is None and type(twin) is RandomSampler:
-                # It takes a seed from the default generator, and numbers from one of its own.
+                # It takes a seed from the default generator, and numbers from a generator of its
+                # own.
                 twin.generator.manual_seed(
                     int(torch.empty((), dtype=torch.int64).random_(generator=twin.generator))
                 )
         if type(twin) in TOLD:
-            # A program that has never told the epoch will not begin now.
+            # A program that has never set the epoch is unlikely to set it now.
             forgotten = len(self._epochs) == 2 and self._epochs[0] == self._epochs[1]
             epoch = twin.epoch + (0 if forgotten else 1)
             if type(twin) is DistributedSampler:

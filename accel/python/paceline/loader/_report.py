@@ -19,7 +19,7 @@ switch = f"off ({contract.LOADER} is not set)"
 
 
 class Account:
-    """Of one loader: how its batches came, or why PyTorch's own way was taken."""
+    """The account of one loader: how its batches came, or why PyTorch's own way was taken."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -61,7 +61,7 @@ class Account:
         ) = 0
 
     def waited(self, seconds: float) -> None:
-        """The program has asked for a batch, and had it after so long."""
+        """The program asked for a batch and waited this long for it."""
         self.batches += 1
         self.waits.append(seconds)
 
@@ -96,7 +96,7 @@ class Account:
 
 
 def _measured(accounts: list[Account]) -> dict[str, Any]:
-    """How long the program has waited for batches: of the last of each account."""
+    """How long the program waited for the last batches of each account."""
     waits = sorted(itertools.chain.from_iterable(account.waits for account in accounts))
     return {
         "batches": sum(account.batches for account in accounts),
@@ -136,7 +136,7 @@ def _text(told: dict[str, Any]) -> str:
 
 
 class ImageAccount:
-    """Of one ImageShards: what its threads made."""
+    """The account of one ImageShards: what its threads made."""
 
     def __init__(self, name: str, size: str) -> None:
         self.name, self.size = name, size
@@ -178,7 +178,7 @@ class ImageAccount:
         }
 
 
-LIMIT = 64  # of those told of: a program may make loaders without end
+LIMIT = 64  # accounts to report; a program may make any number of loaders
 _accounts: weakref.WeakKeyDictionary[Any, Account] = weakref.WeakKeyDictionary()
 _all: collections.deque[Account] = collections.deque(maxlen=LIMIT)
 _images: collections.deque[ImageAccount] = collections.deque(maxlen=LIMIT)
@@ -199,9 +199,8 @@ def account_of(loader: Any) -> Account:
 
 
 def seen() -> list[dict[str, Any]]:
-    """Loaders of one dataset class that fared alike are told of as one: programs make a loader for
-    every epoch.
-    """
+    """Loaders of one dataset class with the same outcome share an entry, because programs make a
+    loader for every epoch."""
     found: dict[tuple[str, ...], dict[str, Any]] = {}
     alike: dict[tuple[str, ...], list[Account]] = {}
     for account in _all:

@@ -26,7 +26,7 @@ def check(name: str, value: int, least: int, bits: int) -> None:
 
 
 def rank_of(rank: int | None, ranks: int | None) -> tuple[int, int]:
-    """As given, else of torch.distributed, else of a process alone."""
+    """The given rank, else that of torch.distributed, else of a single process."""
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     if ranks is None:
         ranks = torch.distributed.get_world_size() if distributed else 1
@@ -125,7 +125,7 @@ def part(ranges: Ranges, begin: int, end: int) -> Ranges:
 
 
 def without(ranges: Ranges, taken: Ranges) -> Ranges:
-    """The ranges but those places of them, counted over all of them, in order, that are taken."""
+    """The ranges without the taken places. Places are counted in order over all ranges."""
     rest: Ranges = []
     at = 0
     for begin, end in [*taken, (sum(last - first for first, last in ranges),) * 2]:
@@ -138,7 +138,7 @@ def without(ranges: Ranges, taken: Ranges) -> Ranges:
 
 
 def ranges_of(value: Any, total: int) -> Ranges:
-    """Of a state: believed in nothing."""
+    """Reads the ranges of a state and checks every value, since the state is not trusted."""
     before = 0
     found: Ranges = []
     pairs: Any = value if isinstance(value, (list, tuple)) else [None]

@@ -98,7 +98,7 @@ class ShardSampler(Sampler[int]):
         return self._block(self._left, self._order.ranks)[0] - self._first
 
     def __iter__(self) -> Iterator[int]:
-        # The pass is that of this moment, whatever is set while it runs.
+        # The pass keeps the settings of this moment, even if they change while it runs.
         order, left = Order.from_buffer_copy(self._order), self._left
         length, total = self._block(left, order.ranks)
         at, end = order.rank * length + self._first, (order.rank + 1) * length

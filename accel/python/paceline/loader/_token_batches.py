@@ -256,7 +256,7 @@ class TokenBatches(Sampler[Any]):
         return self._plan().steps - self._first
 
     def __iter__(self) -> Iterator[list[int]]:
-        # The pass is that of this moment, whatever is set while it runs.
+        # The pass keeps the settings of this moment, even if they change while it runs.
         plan, rank, first = self._plan(), self._rank, self._first
         return (plan.batch(step, rank) for step in range(first, plan.steps))
 
@@ -326,7 +326,7 @@ class TokenBatches(Sampler[Any]):
 
 
 def _past_of(value: Any) -> list[list[int]]:
-    """Of a state: believed in nothing."""
+    """Reads the past of a state and checks every value, since the state is not trusted."""
     good = isinstance(value, (list, tuple)) and all(
         isinstance(each, (list, tuple)) and each for each in value
     )
