@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loaders for the parity tests: each case trains nothing, but notes every batch and the random
-state of the process, with the class of loader it is given. What PyTorch's own class gives is the
-oracle.
-"""
+"""Loaders of the parity tests. Each case notes every batch and the random state."""
 
 from __future__ import annotations
 
