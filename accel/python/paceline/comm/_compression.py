@@ -20,20 +20,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Union
+from typing import Any, Callable, Union
 
 import torch
 
 from paceline._core import contract
 from paceline._core.environment import told
 from paceline._core.log import say
-from paceline.comm._communicator import CODECS, Communicator
+from paceline.comm._communicator import CODECS
 from paceline.comm._dgc import Deep, Momentum
 from paceline.comm._one_bit import FrozenAdam, OneBitAdam
 from paceline.comm._power import Power
-
-if TYPE_CHECKING:
-    from paceline.comm._hierarchy import Hierarchy
+from paceline.comm._reducer import Reducer
 
 Tensor = torch.Tensor
 Wait = Callable[[], Any]
@@ -143,7 +141,7 @@ def _at_least(key: str, value: int, least: int) -> int:
 class Compressor:
     """The compression of one model: what each of its buckets has lost so far."""
 
-    def __init__(self, how: Compression, communicator: Communicator | Hierarchy) -> None:
+    def __init__(self, how: Compression, communicator: Reducer) -> None:
         self.how = how
         self.communicator = communicator
         self._buckets: dict[int, tuple[tuple[torch.Size, ...], Rest | Power]] = {}
@@ -276,9 +274,7 @@ class Rest:
         self._how = how
         self._rest = nothing
 
-    def start(
-        self, communicator: Communicator | Hierarchy, buffer: Tensor, passes: int
-    ) -> tuple[Wait | None, Wait]:
+    def start(self, communicator: Reducer, buffer: Tensor, passes: int) -> tuple[Wait | None, Wait]:
         if isinstance(self._how, Deep):
             codec, keep = CODECS["DGC"], self._how.keep(passes)
         else:

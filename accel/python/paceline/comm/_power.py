@@ -13,15 +13,12 @@ PyTorch's, the same on GPUs of one kind.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 import torch
 
 from paceline.comm import _native
-from paceline.comm._communicator import Communicator
-
-if TYPE_CHECKING:
-    from paceline.comm._hierarchy import Hierarchy
+from paceline.comm._reducer import Reducer
 
 Tensor = torch.Tensor
 Wait = Callable[[], Any]
@@ -62,7 +59,7 @@ class Power:
         self._q = [guess.clone() for guess in self._guess]
 
     def start(
-        self, communicator: Communicator | Hierarchy, buffer: Tensor, _passes: int
+        self, communicator: Reducer, buffer: Tensor, _passes: int
     ) -> tuple[Wait | None, Wait]:
         flat = buffer.view(-1)
         matrices = [
