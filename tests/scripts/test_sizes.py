@@ -43,7 +43,7 @@ def test_what_is_within_the_limits_is_accepted(tree: Path) -> None:
 def test_long_functions_sources_and_full_folders_are_named(tree: Path) -> None:
     files = {
         "src/a.cpp": "\n" * 401,
-        "tests/b.py": "\n" * 81,
+        "tests/b.py": "\n" * 151,
         "scripts/c": "#!/usr/bin/env python3" + "\n" * 81,
         "scripts/d": "#!/usr/bin/env bash" + "\n" * 401,
     }
@@ -54,5 +54,5 @@ def test_long_functions_sources_and_full_folders_are_named(tree: Path) -> None:
         "scripts/d: 401 lines",
         "src/a.cpp: 401 lines",
         "src/a.cpp:1: a.cpp has 401 lines",
-        "tests/b.py:1: b.py has 81 lines",
+        "tests/b.py:1: b.py has 151 lines",
     ]
