@@ -86,7 +86,8 @@ def test_modules_of_other_sources_are_refused(table: Table, modules: Path, tmp_p
     (tmp_path / MODULES[0]).touch()
     assert "run scripts/kernels" in check(tmp_path).stderr
     made_of = (modules / "sources.sha256").read_text()
-    for file in ("optim/formulas.hpp", "optim/device/table.hpp", "optim/device/optim.cu"):
+    device = ("block.hpp", "table.hpp", "optim.cu")
+    for file in ("optim/formulas.hpp", *(f"optim/device/{name}" for name in device)):
         was = re.search(rf"(\w{{64}})  accel/src/{file}\n", made_of)
         assert was, made_of
         (tmp_path / "sources.sha256").write_text(made_of.replace(was[1], "0" * 64))
@@ -95,10 +96,11 @@ def test_modules_of_other_sources_are_refused(table: Table, modules: Path, tmp_p
 
 @pytest.mark.parametrize("source", (ROOT / "accel/src").rglob("*.cu"), ids=lambda path: path.stem)
 def test_a_source_is_device_code_alone(source: Path) -> None:
-    """What it includes is compiled by C++ compilers too, and is the formulas that processors use."""
-    text = source.read_text()
-    assert re.findall(r"#include (.*)", text) == ['"table.hpp"']
-    assert "<<<" not in text
+    """It includes device code and the table, which C++ compilers and processors use too."""
+    block = source.parent / "block.hpp"
+    included = [re.findall(r"#include (.*)", file.read_text()) for file in (source, block)]
+    assert included == [['"block.hpp"'], ['"table.hpp"']]
+    assert "<<<" not in source.read_text() + block.read_text()
 
 
 def compile_source(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
