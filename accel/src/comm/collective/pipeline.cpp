@@ -2,6 +2,14 @@
 #include "comm/collective/pipeline.hpp"
 
 namespace paceline::comm {
+namespace {
+
+// How often a wait looks again at which rank it waits for. The ring between hosts stalls without
+// ringing the bell, and heartbeats must name the rank that it waits for then.
+constexpr std::chrono::seconds kRefresh{1};
+
+}  // namespace
+
 Pipeline::Pipeline(const Topology& topology, Region& region, FailureDetector& detector)
     : topology_(topology),
       region_(region),
@@ -58,7 +66,7 @@ bool Pipeline::run(const Call& call, const Turns& turns) {
     }
     const bool some = compared ? turns.turn() : turns.give();
     if (some) continue;
-    if (!detector_.wait(mine().bell, seen, awaited(turns))) break;
+    if (!detector_.wait(mine().bell, seen, awaited(turns), kRefresh)) break;
   }
   return !detector_.failed();
 }

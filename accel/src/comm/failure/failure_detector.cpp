@@ -224,11 +224,12 @@ bool FailureDetector::same(std::uint32_t rank, const Call& theirs, const Call& m
   return false;
 }
 
-bool FailureDetector::wait(base::Doorbell& bell, std::uint32_t seen, std::uint32_t rank) {
+bool FailureDetector::wait(base::Doorbell& bell, std::uint32_t seen, std::uint32_t rank,
+                           std::chrono::nanoseconds most) {
   if (failed()) return false;
   if (!may_wait(rank)) return false;
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline_ - Clock::now());
-  bell.wait(seen, std::max(left, std::chrono::nanoseconds(1)).count());
+  bell.wait(seen, std::clamp(left, std::chrono::nanoseconds(1), most).count());
   return !failed();
 }
 

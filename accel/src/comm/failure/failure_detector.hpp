@@ -80,9 +80,10 @@ class FailureDetector {
   void on_change(
       std::function<void()> wake);  // `wake` is called on a failure and when a rank leaves
 
-  // Waits until `bell` rings after `seen`, at most until the call's deadline; then `rank` is late.
-  // False if the communicator has failed.
-  bool wait(base::Doorbell& bell, std::uint32_t seen, std::uint32_t rank);
+  // Waits for a ring of `bell` since `seen`, for at most `most`. Once the call's time is over,
+  // `rank` is late. Returns false after a failure.
+  bool wait(base::Doorbell& bell, std::uint32_t seen, std::uint32_t rank,
+            std::chrono::nanoseconds most = std::chrono::nanoseconds::max());
 
  private:
   struct Peer;
