@@ -86,7 +86,7 @@ inline constexpr std::uint16_t kLauncherHttpPort = 29401;
 inline constexpr std::uint16_t kMasterPortBase = 29500;
 /// Agent: /metrics and /healthz.
 inline constexpr std::uint16_t kAgentMetricsPort = 9464;
-/// Agent: its report, for `paceline node` and `paceline fabric`.
+/// Agent: /v1/fabric, /v1/checks and /v1/links, where they are served.
 inline constexpr std::uint16_t kAgentApiPort = 9465;
 /// Operator: /metrics and /healthz.
 inline constexpr std::uint16_t kOperatorHttpPort = 8080;

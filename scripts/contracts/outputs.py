@@ -101,6 +101,8 @@ def labels_header(contract: Contract) -> str:
     for group in contract["names"]:
         body += f"// {group['group']}.{' ' + group['note'] if 'note' in group else ''}\n"
         for name, entry in group["constants"].items():
+            if entry.get("for") == "chart":
+                continue
             body += f"/// {entry['meaning'][0].upper() + entry['meaning'][1:]}.\n"
             if "name" in entry:
                 body += f"inline constexpr std::string_view {name} = {quoted(entry['name'])};\n"

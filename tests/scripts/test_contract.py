@@ -199,3 +199,21 @@ def test_a_variable_and_a_metric_that_the_contract_lacks_are_named(tmp_path: Pat
     assert "no code exports paceline_node_gpus with this help" in said
     assert "no code exports paceline_nic_up: remove it" in said
     assert "dashboards/job.json: nothing exports paceline_gone_total" in said
+
+
+def test_a_port_that_the_contract_lacks_is_named(tmp_path: Path) -> None:
+    root = tree(tmp_path)
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    for name, text in (
+        ("helm/paceline/templates/agent.yaml", "{name: http, containerPort: 9464}\nport: 9470\n"),
+        ("dashboards/README.md", '| agent | 9471 |\nreplacement: "$1:29401"\n'),
+        ("docs/operate/metrics.md", "curl http://AGENT:9472/metrics\n"),
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    said = [line for line in generate(root, "--check").stderr.splitlines() if ": port " in line]
+    assert [line.split(" is not in ")[0] for line in said] == [
+        "helm/paceline/templates/agent.yaml: port 9470",
+        "dashboards/README.md: port 9471",
+        "docs/operate/metrics.md: port 9472",
+    ]
