@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+import PIL.Image
 import pytest
 import torch
 
@@ -51,7 +52,7 @@ def public() -> list[Any]:
 def test_examples(thing: Any, tmp_path: Path) -> None:
     if not callable(thing):
         return
-    names = {"folder": tmp_path, "io": io, "numpy": numpy, "paceline": paceline}
+    names = {"folder": tmp_path, "io": io, "numpy": numpy, "paceline": paceline, "PIL": PIL}
     names.update(tarfile=tarfile, torch=torch)
     runner = doctest.DocTestRunner(verbose=False)
     torch.manual_seed(1)

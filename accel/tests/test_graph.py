@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline.graph on the CPU: a backend that keeps the step in the place of a graph stands for the
-device, so all that decides whether a step may be captured, and what is copied before a replay, is
-what runs on a GPU. The graph itself is of tests/gpu.
+"""paceline.graph on the CPU. A backend that keeps the step as a function stands for the device. So
+the code that decides about captures, and that copies before a replay, is the code that runs on a
+GPU. tests/gpu tests real graphs.
 """
 
 from __future__ import annotations

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allreduces over links whose rate is known: ours, hierarchical, flat and as measured at the start,
-Gloo's and Open MPI's, in turn within one run.
+"""Compares allreduces over links of a known rate, in turn within one run.
 
-Hosts are network namespaces, each with a cable into one switch, or into one for each rail; what
-leaves either end of a cable is shaped. With one host there is no wire, and what is measured is
-local.py's. Told of each contender and size: the median time; busbw, 2(n-1)/n bytes for each byte of
-the array, n ranks; bytes that a host sent against the bound 2(N-1)/N, N hosts; how much of the
-wire's rate that is; processor seconds of all ranks per GB of array. The ratio is Gloo's time over
-ours (hierarchical) at the largest size, each round against its neighbour in time, the median. At
-the end the rate is halved: times that do not double mean that something else than the wire was
-measured. The rate is such that they do, unless it is given.
+The contenders are Gloo, Open MPI and our three: hierarchical, flat, and as chosen at the start.
+Hosts are network namespaces. Each has a cable into one switch, or into one for each rail. Both ends
+of a cable are shaped. With one host there is no wire, and local.py makes the measurements.
+
+For each contender and size it prints:
+- the median time
+- busbw: 2(n-1)/n bytes for each byte of the array, for n ranks
+- the bytes that a host sent, against the bound 2(N-1)/N for N hosts
+- how much of the wire's rate that is
+- processor seconds of all ranks per GB of array
+
+The ratio is Gloo's time over ours (hierarchical) at the largest size. It is the median over rounds
+that are neighbours in time. At the end the rate is halved. If the times do not double, something
+else than the wire was measured. The default rate is low enough that they double.
 """
 
 from __future__ import annotations

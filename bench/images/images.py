@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures a second of processor time: a tuned torch.utils.data.DataLoader (persistent workers,
-prefetching) over Pillow against paceline.loader.ImageShards, in turn within one run, the same
-pixels on both sides.
+"""Measures pictures per second of processor time: paceline.loader.ImageShards against a tuned
+torch.utils.data.DataLoader (persistent workers, prefetching) over Pillow, in turn within one run.
 
-Both read the same shards of JPEG files through paceline.loader.TarShards, cut the same regions
-(theirs are looked up, not drawn), resize, mirror and normalise them to float32 batches, and hand
-them to a loop that reads nothing. Before anything is timed a batch of each is compared to the bit.
-Counted is the processor time of loop, threads and workers in one pass over the shards; theirs has
-been warm for one pass.
+Both read the same shards of JPEG files through paceline.loader.TarShards, and cut the same regions.
+Both resize, mirror and normalise them to float32 batches, for a loop that reads nothing. Before the
+first measurement a batch of each is compared bit for bit. The measured time is processor time of
+loop, threads and workers in one pass over the shards. The DataLoader has had one pass to warm up.
 
-The first row decodes whole; in the second, of larger pictures, the decoder divides the sides
-(Image.draft there, scaled_decode here). The ratio is pictures a second of processor time, ours over
-theirs, each round against its neighbour in time, the median.
+The first row decodes pictures whole. The second row has larger pictures, and the decoder divides
+their sides (Image.draft there, scaled_decode here). The ratio is ours over theirs, in pictures per
+second of processor time. It is the median over rounds that are neighbours in time.
 """
 
 from __future__ import annotations

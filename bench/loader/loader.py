@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tuned torch.utils.data.DataLoader (persistent workers, prefetching) against
-paceline.loader.DataLoader, in turn within one run.
+"""Compares paceline.loader.DataLoader with a tuned torch.utils.data.DataLoader (persistent workers,
+prefetching), in turn within one run.
 
-One row is three epochs of synthetic images, made by the workers as a decoder would make them (8-bit
-pixels from memory, cast and normalised). Each contender runs twice a round: into a loop that only
-reads each batch once (the null model), and into one that feeds a device whose step takes 1.3 times
-what PyTorch's loader takes for a batch. As a GPU does, the device works through what it was given,
-and the loop is at most --queued steps ahead of it (0: it waits for every step, as one that reads
-each step's loss). Before that the same loop feeds the device from memory.
+One row is three epochs of synthetic images. The workers make them as a decoder would: 8-bit pixels
+from memory, cast and normalised. Each contender runs twice a round. The first loop only reads each
+batch once (the null model). The second loop feeds a device whose step takes 1.3 times as long as
+PyTorch's loader takes for a batch. The device works through its queue as a GPU does. The loop is at
+most --queued steps ahead of it; with 0 it waits for every step. Before that, the same loop feeds
+the device from memory.
 
-Told of each: images a second with the null model; the wait for the first batch of the later epochs
-(ours prefetches them) and the 95th percentile of all waits, both with the device; stall, the
-share of the slower of loader (null model) and device (fed from memory) that is lost when both run;
-no_processor, the share of that run's time in which the device had nothing to do while the training,
-or the worker that had stood longest, was ready to run and every processor was taken (from
-/proc/PID/schedstat): what a machine this busy costs whichever loader; processor seconds of loop and
-workers per 1,000 samples; and the memory of loop and workers. The ratio is images a second of ours
-over PyTorch's with the null model, each round against its neighbour in time, the median.
+For each contender it prints:
+- images per second with the null model
+- with the device, the wait for the first batch of later epochs
+- with the device, the 95th percentile of all waits
+- stall: the loss of speed against the slower of loader (null model) and device (fed from memory)
+- no_processor: the share of time that the device idled because every processor was taken, while the
+  training or the worker that waited longest was ready to run (from /proc/PID/schedstat)
+- processor seconds of loop and workers per 1,000 samples, and their memory
+
+The ratio is ours over PyTorch's, in images per second with the null model. It is the median over
+rounds that are neighbours in time.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step of many small tensors on a GPU costs its host, measured without a GPU: the driver is
-the tests' fake one with its kernels left out, and tensors that are taken for a GPU's lie on the
-CPU. PyTorch's fused and foreach steps of the same tensors (on the CPU, four elements each, so that
-next to nothing is computed) in turn within the run. Gradients are new tensors before every step,
-made outside the time by a backward, as in a training: behind one each gradient has no Python object
-yet, memory is in pieces and the processor's caches hold other things.
+"""Measures the host's cost of a GPU step of many small tensors, without a GPU.
+
+The driver is the tests' fake one, which runs no kernels here. The tensors that pass for a GPU's lie
+on the CPU. PyTorch's fused and foreach steps of the same tensors run in turn within the run. They
+run on the CPU with four elements each, so that they compute almost nothing.
+
+Gradients are new tensors before every step, and an untimed backward makes them, as in a training.
+After a backward no gradient has a Python object yet, memory is fragmented, and the processor's
+caches hold other data.
 """
 
 from __future__ import annotations

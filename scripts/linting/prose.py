@@ -48,10 +48,13 @@ def words(sentence: str) -> int:
 
 
 def paragraphs(lines: list[tuple[int, str]]) -> Iterator[Paragraph]:
-    """Joins lines up to a blank line, an item or a heading; yields each with its first line."""
+    """Joins lines up to a blank line, an item, a heading or a row with a wide gap between columns.
+
+    Yields each paragraph with its first line.
+    """
     start, held = 0, ""
     for number, line in [*lines, (0, "")]:
-        begins = re.match(r"\s*([-*+]|\d+\.)\s+|#+\s|\|", line)
+        begins = re.match(r"\s*([-*+]|\d+\.)\s+|#+\s|\|", line) or re.search(r"(?<=\S) {3,}", line)
         if held and (not line.strip() or begins):
             yield start, held
             held = ""
@@ -90,13 +93,14 @@ def of_python(text: str) -> Iterator[Paragraph]:
             yield from paragraphs(
                 [(n, "" if line.startswith("    ") else line) for n, line in lines]
             )
-    lines, last = [], 0
+    lines, last = [], 0  # the last line that was a comment and nothing else
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
-            if token.start[0] != last + 1:
-                lines.append((token.start[0], ""))
-            last = token.start[0]
-            lines.append((last, token.string.lstrip("#! ")))
+            number, own = token.start[0], token.line.lstrip().startswith("#")
+            if not own or number != last + 1:
+                lines.append((number, ""))
+            last = number if own else 0
+            lines.append((number, token.string.lstrip("#! ")))
     yield from paragraphs(lines)
 
 

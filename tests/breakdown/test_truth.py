@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Known time is put into one phase of an ordinary program. The program holds a clock of its own
-inside that phase and another around it: what is recorded lies between the two, however slow the
-machine is, and within 5 % of the known time; no more than 2 % of a step is left unattributed. The
-shares are medians over the steps, so that a machine that pauses once is not taken for an error.
+"""Puts a known time into one phase of an ordinary program.
+
+The program has a clock inside that phase and another around it. The recorded time lies between the
+two on a machine of any speed, and within 5 % of the known time. At most 2 % of a step is left
+unattributed. The shares are medians over the steps, so that one pause of the machine is no error.
 """
 
 from __future__ import annotations

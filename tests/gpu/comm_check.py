@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of DistributedDataParallel by way of hosts over NCCL's groups, against PyTorch's own:
-four ranks on one GPU that believe themselves on hosts of two, compressed between them and not; and
-the codes on the GPU against the CPU's, with their rates beside this device's copy rate. NCCL
-takes a second rank on a device where each has an NCCL_HOSTID of its own, and goes over sockets of
-loopback then: that shows what is right and says nothing of speed. Ends with 1 if a check failed.
+"""Checks gradients of DistributedDataParallel that go by way of hosts over NCCL's groups.
+
+Four ranks on one GPU take themselves for two hosts of two ranks. Their gradients are compared with
+PyTorch's own, with and without compression between hosts. The codes on the GPU are compared with
+the CPU's, and their rates with this device's copy rate.
+
+NCCL accepts a second rank on a device if each has an NCCL_HOSTID of its own. It then uses sockets
+on loopback, so the result is right but its speed means nothing. Ends with 1 if a check failed.
 
     tests/gpu/comm_check.py [cpu]    cpu: the same over gloo, without batch norms, where there is no
     GPU

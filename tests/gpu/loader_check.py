@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loaders with pin_memory=True on a GPU: the cases of accel/tests against PyTorch's own loader and
-its pin thread, batches that die while they are still being copied to the device, the next batch
-copied to it before the program asks, and the time of a training loop each way. Prints a line for
-each check; ends with 1 if one failed.
+"""Checks loaders with pin_memory=True on a GPU.
+
+It compares the cases of accel/tests with PyTorch's own loader and its pin thread. It checks batches
+that die while they are being copied to the device, and early copies of the next batch. It measures
+a training loop each way. Prints a line for each check; ends with 1 if one failed.
 """
 
 from __future__ import annotations

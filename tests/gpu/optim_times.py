@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times of optimizer steps on a GPU: paceline.optim beside PyTorch's own, in turn within one run,
-and beside the floor, which is the bytes that a step must move over the bytes a second that a copy
-on this device moves, measured here.
+"""Measures optimizer steps on a GPU: paceline.optim and PyTorch's own, in turn within one run.
 
-Gradients are new tensors before every step, made outside the time by autograd, as a backward pass
-after zero_grad(set_to_none=True) makes them: a tensor that Python has made has its object already,
-and reading it as `.grad` would cost the host less than it does in training. Times are medians of
-CUDA events around the step, each step taken twice: on an idle device, so that the host's part
-counts; and with work queued in front, as behind a backward pass, so that the device's part alone is
-seen. Host time is of the call itself, on the idle device. Each row is a line of JSON as soon as it
-is measured, and one that fails leaves the others; `ratio` is PyTorch's usual code over ours on the
-idle device, `ratio_device` behind queued work; above 1 is better.
+The floor is the number of bytes that a step must move, divided by the measured rate of a copy on
+this device.
+
+Gradients are new tensors before every step. Autograd makes them outside the measured time, as a
+backward pass after zero_grad(set_to_none=True) does. Tensors made in Python already have their
+Python object, so reading them as `.grad` would cost the host less than in training.
+
+Times are medians of CUDA events around the step. Each step is measured twice. On an idle device the
+host's part counts. With work queued in front, as after a backward pass, only the device's part
+counts. Host time is the time of the call itself, on the idle device.
+
+Each row is printed as a line of JSON as soon as it is measured; a row that fails leaves the others.
+`ratio` is PyTorch's usual code over ours on the idle device, and `ratio_device` with queued work.
+Above 1, ours is faster.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ PYTHON = '''"""Docstring of the module. Second."""
 # A comment
 # of two lines.
 x = 1  # Beside code.
+y = 2  # Beside the next.
 '''
 CPP = """// First line
 // goes on. Second.
@@ -57,7 +58,13 @@ int y = 2;  // Beside the next.
         (
             "a.py",
             PYTHON,
-            ["Docstring of the module.", "Second.", "A comment of two lines.", "Beside code."],
+            [
+                "Docstring of the module.",
+                "Second.",
+                "A comment of two lines.",
+                "Beside code.",
+                "Beside the next.",
+            ],
         ),
         ("a.cpp", CPP, ["First line goes on.", "Second.", "Beside code.", "Beside the next."]),
     ],

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainers that know nothing of Paceline, as they come from PyPI, and loops as people write them:
-each runs as it is, then with everything on in class Bitwise, where nothing may differ, and in class
-Reordered, where rounding may. What was accelerated, and why the rest was not, is told by
-paceline.explain(), and docs/train/acceleration.md shows the same table.
+"""Unmodified trainers from PyPI, and training loops as people write them.
+
+Each runs as it is first, then with all features on. In class Bitwise nothing may differ, and in
+class Reordered only rounding may. paceline.explain() tells what was accelerated, and why the rest
+was not. docs/train/acceleration.md shows the same table.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: PTH120 - pathlib would be imported into every program.
-"""Way in for PyTorch below 2.5, which has no entry points: Python runs this file at start-up
-because its folder is on PYTHONPATH.
+"""Loads Paceline with PyTorch below 2.5, which has no entry points. Python runs this file at
+start-up because its folder is on PYTHONPATH.
 
-It only leaves a note in the import machinery (nothing is imported for programs that never import
-torch), and a hook that tells the launcher of an exception that ends the program; then it runs the
-sitecustomize that this one hides, as if it were not here.
+It adds a finder to the import machinery, so programs that never import torch import nothing more.
+It adds a hook that tells the launcher of an exception that ends the program. Then it runs the
+sitecustomize that this one hides.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel's source says to a CUDA compiler, said to a C++ compiler: a .cu file of device code
-// alone is included after this, and its kernels are functions whose blocks run one after the other
-// on Fibers. Shared memory is static, since one block runs at a time. Not thread-safe.
+// Lets a C++ compiler read a kernel's source. A .cu file of device code alone is included after
+// this header. Its kernels are then functions, whose blocks run one after the other on Fibers.
+// Shared memory is static, since one block runs at a time. Not thread-safe.
 #pragma once
 
 #include "fibers.hpp"

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libcuda.so.1 without a GPU: the functions that paceline uses. It writes each call down, and
-// runs kernels by cuda_shim.hpp, whole grids of them, at once and on memory of the process. Tests
-// load it before the library looks for the driver, and the library then finds it under the driver's
-// name. It refuses what the real driver refuses: calls before cuInit or without a current context,
-// and flags and sizes that mean nothing.
+// A libcuda.so.1 without a GPU: the functions that paceline uses. It records each call. A launch
+// runs the whole grid at once by cuda_shim.hpp, on memory of the process. Tests load it before the
+// library looks for the driver, so the library finds it under the driver's name. It refuses what
+// the real driver refuses: calls before cuInit or without a current context, and bad flags and
+// sizes.
 //
-// fake_cuda_log() returns the calls so far, a line each. fake_cuda_set(name, value) sets "version",
-// "major", "minor" or "devices"; with the name of a function it sets what that function returns.
-// "refused launch" n: the n-th launch from now on fails. "dry": kernels do not run. "captured
-// elsewhere" 1: another thread captures a graph, which forbids loading a module to threads that are
-// not in relaxed mode. fake_cuda_uneven() tells whether threads of one block came to different
-// numbers of barriers.
+// fake_cuda_log() returns the calls so far, a line each. fake_cuda_uneven() tells whether threads
+// of one block came to different numbers of barriers. fake_cuda_set(name, value) takes these names:
+// - "version", "major", "minor" and "devices" set what the driver reports.
+// - The name of a function sets what that function returns.
+// - "refused launch": the launch with this number from now on fails.
+// - "dry": kernels do not run.
+// - "captured elsewhere": if 1, another thread captures a graph, which forbids loading a module to
+//   threads that are not in relaxed mode.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -95,6 +95,7 @@ BEGUN = {
 def test_equal_to_torch_with_epochs_prefetched(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader_cases.Rows, "counts", False)
     _report._all.clear()
+    _report._images.clear()
     expected = observed(name, TORCH)
     assert difference(observed(name, Prefetching), expected) == ""
     told = _report.seen()

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// paceline-record DIR: records this machine (its PCI tree, its RDMA devices, NVML's answer; what
-// identifies it is left out), prints its matrix and what the checks of GPUDirect RDMA say of the
-// recording: on machines where only a compiler is, what `paceline fabric --record DIR`, `paceline
-// fabric --root DIR` and `paceline doctor --root DIR` say. Exit code 0 where it is recorded,
-// whatever the checks say; 1 where it cannot be, 2 for wrong arguments.
+// paceline-record DIR records this machine: its PCI tree, its RDMA devices and NVML's answer, but
+// nothing that identifies the machine. Then it prints the matrix of the recording, and the results
+// of the checks of GPUDirect RDMA. On a machine with only a compiler it replaces `paceline fabric
+// --record DIR`, `paceline fabric --root DIR` and `paceline doctor --root DIR`. Exit code: 0 if the
+// machine was recorded, whatever the checks say; 1 if not; 2 for wrong arguments.
 #include <iostream>
 #include <string>
 #include <string_view>

@@ -32,8 +32,10 @@ def is_asked(variable: str) -> bool:
 
 
 def attempt() -> str:
-    """The number of this start of the ranks. torchrun restarts its own ranks within one attempt of
-    the launcher, and its agent keeps one store for all of them, so its count is part of the number.
+    """Returns the number of this start of the ranks.
+
+    torchrun restarts its ranks within one attempt of the launcher, and its agent keeps one store
+    for all of them. So the number contains torchrun's count, too.
     """
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
     return setting(contract.ATTEMPT) + (f".{restarts}" if restarts else "")

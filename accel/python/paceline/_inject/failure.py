@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the launcher at once that an exception ends this rank: ranks that lose it as their peer may
-well be gone before Python has ended here, and the job's status is to name this one.
+"""Tells the launcher at once that an exception ends this rank.
 
-sitecustomize calls `watch` in the outermost Python process of a rank; the file is read by
-launcher/process/failure_file.cpp.
+Other ranks lose their peer then, and may end before Python has ended here. The job's status must
+still name this rank as the first.
+
+sitecustomize calls `watch` in the outermost Python process of a rank. The launcher reads the file
+in launcher/process/failure_file.cpp.
 """
 
 from __future__ import annotations
@@ -30,15 +32,16 @@ LOST_A_PEER = (
 
 
 def watch(file: str) -> None:
-    """From now on an exception that nothing catches in the main thread is noted in `file`, when it
-    has been printed: "NANOSECONDS own PID", by the monotonic clock, or "NANOSECONDS peer PID" where
-    it says that another rank had failed before. What an earlier program has noted is removed: it
-    has not ended the rank. Nothing of it raises.
+    """Writes uncaught exceptions of the main thread to `file`, after they are printed.
+
+    The text is "NANOSECONDS own PID", by the monotonic clock. If the exception says that another
+    rank failed before, it is "NANOSECONDS peer PID". The note of an earlier program is removed,
+    because that program has not ended the rank. Never raises.
     """
     before, process = sys.excepthook, os.getpid()
     try:
         os.unlink(file)  # noqa: PTH108
-    except OSError:  # there is none
+    except OSError:  # no earlier note
         pass
 
     def excepthook(

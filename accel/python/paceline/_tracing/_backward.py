@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Marks the backward pass.
 
-comm_exposed: the autograd engine runs its final callbacks when the last gradient has been
-accumulated, in the order in which they were queued, before backward returns. DDP queues the one
-that waits for its buckets when the last bucket is ready; FSDP queues its own in backward too. A
-hook on the loss runs before all of the graph, so the callback it queues comes first: its time is
-the last gradient's accumulation, and what follows until backward returns is the wait for
-communication. Seen to hold in 1.13 and 2.14. The hook is set only while more than one rank trains,
-and removed with the backward.
+The phase comm_exposed is measured as follows. The autograd engine runs its final callbacks when the
+last gradient has been accumulated, before backward returns. It runs them in the order in which they
+were queued. DDP queues the callback that waits for its buckets when the last bucket is ready. FSDP
+queues its own in backward, too. A hook on the loss runs before the rest of the graph, so the
+callback that it queues runs first. It marks the end of computation; the time until backward returns
+is the wait for communication. This holds in PyTorch 1.13 and 2.14. The hook is set only while more
+than one rank trains, and removed with the backward.
 """
 
 from __future__ import annotations

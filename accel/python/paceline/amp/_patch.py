@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In what a program computes that does not know Paceline. Off unless the job asks:
+"""Lowers the precision of programs that do not know Paceline. It is off unless the job sets two
+variables: PACELINE_NUMERICS=Lossy, because precision is lost, and one of these levels.
 
-PACELINE_PRECISION=TF32   products of float32 matrices on a GPU by TF32: PyTorch's own two switches,
-which the program may set otherwise.
-PACELINE_PRECISION=O1     what the program calls of its models runs under torch.autocast in
-bfloat16, and answers in float32.
-PACELINE_PRECISION=O2     the model and optimizer that the program gives to paceline.accelerate: O2
-exchanges the optimizer, which nobody else can.
+PACELINE_PRECISION=TF32: float32 matrix products on a GPU use TF32. This sets PyTorch's own two
+switches, and the program may set them otherwise.
 
-and PACELINE_NUMERICS=Lossy: each of them loses precision.
+PACELINE_PRECISION=O1: calls of the program's models run under torch.autocast in bfloat16, and
+return float32.
 
-O1 replaces `torch.nn.Module.__call__` in place. Only the outermost call of a module that has
-float32 parameters is changed, and none where the program has autocast on already, or in a loader's
-worker, under torch.jit.trace, or within torch.compile (which takes autocast from around it).
-bfloat16 needs no loss scaling. Nothing is asked of a GPU before the program's first model on one.
+PACELINE_PRECISION=O2: applies to the model and optimizer that the program gives to
+paceline.accelerate, because O2 must exchange the optimizer.
+
+O1 replaces `torch.nn.Module.__call__` in place. It changes only the outermost call of a module with
+float32 parameters. It changes no call under the program's own autocast, in a loader's worker, under
+torch.jit.trace, or within torch.compile (which inherits autocast). bfloat16 needs no loss scaling.
+No GPU is touched before the program's first model on one.
 """
 
 from __future__ import annotations

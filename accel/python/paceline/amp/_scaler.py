@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loss scaling in which the host never waits for the device. PyTorch's GradScaler reads on the
-host, in every step, whether a gradient was not finite, unless the optimizer can be told by a
-tensor; this one is for those that can, and refuses the others by name.
+"""Loss scaling in which the host never waits for the device.
+
+In every step PyTorch's GradScaler reads on the host whether a gradient was not finite, unless the
+optimizer takes that answer as a tensor. This scaler takes only optimizers that do, and refuses
+others by name.
 """
 
 from __future__ import annotations

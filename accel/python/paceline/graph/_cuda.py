@@ -67,9 +67,10 @@ class Cuda:
         return graph, answer
 
     def _recover(self, pool: Any) -> None:
-        """From what a capture that the driver has refused leaves in PyTorch: its pool is open
-        still, and in some releases the device's random numbers are an error until a capture has
-        come to its end (https://github.com/pytorch/pytorch/issues/171263).
+        """Repairs PyTorch's state after the driver refused a capture.
+
+        The pool of the capture is still open. In some releases the device's random numbers raise an
+        error until a capture has ended (https://github.com/pytorch/pytorch/issues/171263).
         """
         device, inside = torch.cuda.current_device(), torch._C
         with contextlib.suppress(AttributeError, TypeError):  # before 2.3 nobody else can close it

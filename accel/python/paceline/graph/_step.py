@@ -30,8 +30,8 @@ class WholeStep:
     are the same ones after every replay: clone what you keep.
 
     A capture repeats what it saw. If a step cannot be repeated, the call raises `Refused` before
-    anything of that step has happened: the host reads a value, a shape, path or Python number
-    changes, inputs are on the CPU, or parameters or modes are others. Call the function itself
+    anything of that step has happened. The reasons: the host reads a value, inputs are on the CPU,
+    or a shape, a path, a Python number, a parameter or a mode has changed. Call the function itself
     then, which makes the step as always. What a step does besides using the device (counting,
     logging) happens in the first calls only. With PACELINE_CUDA_GRAPH=Disabled
     (`spec.acceleration.cudaGraph` of a job) every step is made as always. Use it from one thread.

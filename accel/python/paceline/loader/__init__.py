@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loaders whose workers write batches straight into shared memory. Samples, their order and random
-state are those of torch.utils.data.DataLoader, bit for bit (numerics class Bitwise). What cannot be
-sped up is left to PyTorch, and `paceline.explain()` says what and why.
+"""Loaders whose workers write batches straight into shared memory.
+
+Samples, their order and random state equal those of torch.utils.data.DataLoader, bit for bit
+(numerics class Bitwise). PyTorch's own loader serves the loaders that cannot be sped up.
+`paceline.explain()` names them, and the reason for each.
 """
 
 from __future__ import annotations
@@ -31,19 +33,21 @@ Sample = TypeVar("Sample", covariant=True)
 
 
 class DataLoader(torch.utils.data.DataLoader[Sample]):
-    """torch.utils.data.DataLoader with torch's arguments and two more. Samples, their order and
-    random state are those of torch, bit for bit.
+    """torch.utils.data.DataLoader with torch's arguments and two more.
+
+    Samples, their order and random state equal torch's, bit for bit.
 
     Args:
         prefetch_next_epoch: whether persistent workers begin the next epoch while this one ends.
-            None does so where that is proven to change nothing. True says that a sample depends
-            only on its index and on the generators of torch, random and NumPy, and that making it
-            changes nothing that another sample depends on.
-        device_copies: whether the next batch is copied to the GPU early, with `pin_memory`, where
-            the program has been seen to copy it itself; `.to(device)` and `.cuda()` then return
-            that copy. True says that the program writes to a batch in no way that PyTorch cannot
-            see (through `.numpy()` or a pointer) before it copies it. None does what the
-            environment variable PACELINE_LOADER_DEVICE_COPIES says, by default not.
+            None: they do if that provably changes nothing. True: you state two things about the
+            dataset. A sample depends only on its index and on the generators of torch, random and
+            NumPy. Making a sample changes nothing that another sample depends on. False: never.
+        device_copies: whether the next batch is copied to the GPU early. This needs `pin_memory`,
+            and a program that copies its batches itself; its `.to(device)` and `.cuda()` then
+            return the early copy. True: you state that the program does not write to a batch
+            through `.numpy()` or a pointer before it copies it. PyTorch cannot see such writes.
+            None: as the environment variable PACELINE_LOADER_DEVICE_COPIES says; the default is
+            no early copies.
 
     Example:
         >>> rows = torch.utils.data.TensorDataset(torch.arange(6.0))
@@ -71,13 +75,13 @@ class DataLoader(torch.utils.data.DataLoader[Sample]):
 def accelerate(
     loader: Any, *, prefetch_next_epoch: bool | None = None, device_copies: bool | None = None
 ) -> Any:
-    """Accelerates a loader that is there already, from its next iteration on.
+    """Accelerates an existing loader from its next iteration on.
 
     Args:
-        loader: a `torch.utils.data.DataLoader`. One whose class makes its own iterators is left as
-            it is.
-        prefetch_next_epoch: as for `DataLoader`; None leaves it as it is.
-        device_copies: as for `DataLoader`; None leaves it as it is.
+        loader: a `torch.utils.data.DataLoader`. It stays unchanged if its class makes its own
+            iterators.
+        prefetch_next_epoch: as for `DataLoader`; None changes nothing.
+        device_copies: as for `DataLoader`; None changes nothing.
 
     Returns:
         The same loader.

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches between processes: pickled, but for dense CPU tensors, whose bytes lie in a slot of the
-shared slabs or, where they are few, in the message. Everything else (views of larger storages,
-shared, sparse or quantized tensors, subclasses) goes as PyTorch sends it.
+"""Passes batches between processes.
+
+Batches are pickled. The bytes of dense CPU tensors lie in a slot of the shared slabs, or in the
+message if they are few. PyTorch sends everything else in its own way: views of larger storages,
+subclasses, and shared, sparse or quantized tensors.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
-import torch.multiprocessing  # registers how PyTorch sends what is not ours
+import torch.multiprocessing  # registers PyTorch's own reducers
 
 from paceline.loader._native import NO_SLOT, Region
 
-# Smaller tensors travel in the message. Otherwise a label that the program keeps would keep a whole
-# batch, and a page would cost more.
+# Bytes. Smaller tensors travel in the message. Otherwise a small label that the program keeps would
+# hold the slot of a whole batch, and a page would cost more than the copy.
 SMALL = 16 * 1024
 ALIGNMENT = 64
 _NEW = hasattr(torch.Tensor, "untyped_storage")
@@ -32,7 +34,7 @@ def storage_of(tensor: torch.Tensor) -> Any:
 
 
 def shared_memory_left() -> int:
-    """Bytes free in /dev/shm, where PyTorch puts the batches of its workers."""
+    """Returns the free bytes in /dev/shm, where PyTorch puts the batches of its workers."""
     try:
         found = os.statvfs("/dev/shm")
     except OSError:
@@ -46,8 +48,8 @@ def _fits_shared_memory(size: int) -> bool:
 
 
 class Slab:
-    """In a worker: the slot that the batch being made is written to, taken when the first tensor
-    needs it. Slots whose tensors the worker itself still has (a cache) are left alone.
+    """The slot that a worker writes its present batch to. It is taken when the first tensor needs
+    it. A slot is skipped while the worker itself still holds tensors in it, such as a cache.
     """
 
     def __init__(self, region: Region, worker: int) -> None:
@@ -61,7 +63,7 @@ class Slab:
         self.used = False
 
     def allocate(self, size: int) -> int:
-        """The offset in the slot; -1 if no slot is free, or it is full."""
+        """Returns an offset in the slot, or -1 if no slot is free or the slot is full."""
         if self.slot < 0:
             avoid = sum(1 << slot for slot, buffer in self._mine.items() if buffer() is not None)
             slot = self._region.claim(self._worker, avoid)
@@ -79,7 +81,8 @@ class Slab:
         return begin
 
     def storage(self, size: int) -> Any:
-        """Memory of the slot as a storage for a tensor to be made in place; None: no room."""
+        """Returns memory of the slot as a storage, in which a tensor can be made; None if there is
+        no room."""
         begin = self.allocate(size)
         if begin < 0:
             return None
@@ -88,7 +91,8 @@ class Slab:
         )
 
     def offset_of(self, address: int) -> int:
-        """Of memory that `storage` gave for this batch; -1: not of it."""
+        """Returns the offset of memory that `storage` gave for this batch, or -1 for other
+        memory."""
         inside = self.slot >= 0 and self._address <= address < self._address + self._end
         return address - self._address if inside else -1
 
@@ -99,7 +103,7 @@ class Slab:
         return begin
 
     def finish(self) -> int:
-        """The batch is sent, or given up: its slot, -1 if nothing of it is in one."""
+        """Ends the batch. Returns its slot, or -1 if none of its bytes lie in one."""
         slot, used = self.slot, self.used
         self.slot, self.used, self._buffer = -1, False, None
         if slot >= 0 and not used:
@@ -109,8 +113,8 @@ class Slab:
 
 
 class _Piece:
-    """The bytes of one storage, in the slot or in the message. One object for each storage, so that
-    views of one stay so.
+    """The bytes of one storage, in the slot or in the message. There is one object for each
+    storage, so that views of one storage still share it on arrival.
     """
 
     def __init__(self, offset: int, size: int, data: bytes | None) -> None:
@@ -124,9 +128,8 @@ class _Pickler(ForkingPickler):
     def __init__(self, file: io.BytesIO, slab: Slab | None) -> None:
         super().__init__(file)
         self._slab = slab
-        self._pieces: dict[
-            int, _Piece
-        ] = {}  # by storage: two may share an address, as views of one NumPy array do
+        # By storage, not by address: two storages over one NumPy array share an address.
+        self._pieces: dict[int, _Piece] = {}
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is torch.Tensor:
@@ -186,7 +189,7 @@ def dumps(value: Any, slab: Slab | None = None) -> bytes:
 
 
 def loads(data: Any, slot: Any = None) -> Any:
-    """`slot` is the buffer that contains the pieces; tensors keep it alive."""
+    """Reads what `dumps` wrote. `slot` is the buffer with the bytes; its tensors keep it alive."""
     _arriving.slot = slot
     try:
         return ForkingPickler.loads(data)
@@ -214,13 +217,13 @@ def _tensor(
 
 
 def collate_into(slab: Slab) -> None:
-    """In a worker process: PyTorch's collate then makes its shared tensors in the slot."""
+    """Lets PyTorch's collate in this worker process make its shared tensors in the slot."""
     original = torch.UntypedStorage._new_shared
     worker_thread = threading.get_ident()
 
     def _new_shared(cls: Any, size: int, *, device: Any = "cpu") -> Any:
-        # A dataset's other threads use PyTorch's memory, because the slot belongs to the batch
-        # being made.
+        # Other threads of the dataset use PyTorch's memory, because the slot belongs to the batch
+        # that this thread makes.
         if (
             torch.device(device).type == "cpu"
             and size > 0
@@ -228,11 +231,11 @@ def collate_into(slab: Slab) -> None:
         ):
             storage = torch.UntypedStorage(size) if size < SMALL else slab.storage(size)
             if storage is None and not _fits_shared_memory(size):
-                storage = torch.UntypedStorage(
-                    size
-                )  # writing past the end of /dev/shm would be a bus error
+                # Writing past the end of /dev/shm would be a bus error.
+                storage = torch.UntypedStorage(size)
             if storage is not None:
-                # PyTorch's memory is all zeros at first; its own collate writes all of it.
+                # PyTorch's own shared memory begins as zeros. Its collate overwrites all of it, so
+                # only other callers need the zeros.
                 if sys._getframe(2).f_globals.get("__name__") != "torch.utils.data._utils.collate":
                     ctypes.memset(storage.data_ptr(), 0, size)
                 return storage

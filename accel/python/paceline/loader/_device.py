@@ -1,27 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The next batch's copy on the device, begun before the program asks for it (`device_copies=True`,
-or of a job PACELINE_LOADER_DEVICE_COPIES=Auto: who writes it says of its programs what
-`device_copies=True` says).
+"""Copies the next batch to the device before the program asks for it.
 
-A program copies its batches itself: `pixels.to(device)`, `labels.cuda(non_blocking=True)`. Where it
-has done so with two batches in the same way, tensor by tensor, the next batch's tensors are copied
-on a stream of their own while the device works on the present one, and the program's own call is
-given that copy. Anything else is PyTorch's call, and the copy made for nothing is dropped.
+A program turns this on by `device_copies=True`, a job by PACELINE_LOADER_DEVICE_COPIES=Auto. Both
+state that the program does not write to a batch through `.numpy()` or a pointer before it copies
+it, because PyTorch does not see such writes.
 
-- The copy's memory is allocated by PyTorch for the stream that the program copies on, so it is used
-  again in that stream's order:
-  the device holds one batch more than it would. The copying begins when that stream has done what
-  it was given so far, and the stream
-  waits for it before the program has the copy. A call that would have waited on the host waits for
-  the copy.
-- The very tensor that was delivered, at the same place, written to by nobody that PyTorch knows of
-  (`_version`). What writes through
-  `.numpy()` or a pointer is not known: that is why the program has to say that it does no such
-  thing before it copies.
-- Not under function or dispatch modes, inference mode that began later, tracing, compiling, or a
-  stream that is being captured.
+A program copies its batches itself: `pixels.to(device)`, `labels.cuda(non_blocking=True)`. Assume
+that it has copied two batches in the same way, tensor by tensor. Then the next batch's tensors are
+copied on a separate stream while the device works on the present one. The program's own call
+returns that copy. Any other call goes to PyTorch, and the unused copy is dropped.
 
-Locked by the interpreter lock: each tensor's copy is taken by one operation on a dictionary.
+- PyTorch allocates the copy's memory for the stream that the program copies on. So the memory is
+  used again in that stream's order, and the device holds one batch more.
+- The copying starts when that stream has finished its work so far. The stream waits for the copy
+  before the program gets it. A call that would have blocked the host waits for the copy.
+- The program gets the copy only if it passes the delivered tensor itself, at the same address, and
+  PyTorch has seen no write to it (`_version`).
+- No copy is handed out under function or dispatch modes, under an inference mode that began later,
+  while tracing or compiling, or to a stream that is being captured.
+
+The interpreter lock protects this module: one operation on a dictionary takes a tensor's copy.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ MISSES_IN_A_ROW = 2
 
 
 class Way:
-    """How a program copies a tensor. `stream` is the one that it copies on."""
+    """How a program copies a tensor: to `device`, blocking or not, on `stream`."""
 
     def __init__(self, device: torch.device, non_blocking: bool, stream: Any) -> None:
         self.device, self.non_blocking, self.stream = device, non_blocking, stream
@@ -55,13 +53,13 @@ class Way:
 
 
 class Cuda:
-    """What is asked of PyTorch's CUDA; tests put another in its place."""
+    """The functions of PyTorch's CUDA that this module uses. Tests replace this object."""
 
     def __init__(self) -> None:
         self._sides: dict[torch.device, Any] = {}
 
     def device(self, named: Any) -> torch.device:
-        """Raises what PyTorch raises for what names no device."""
+        """Returns the device with its index. Raises PyTorch's error if `named` is no device."""
         found = torch.device("cuda") if named is None else torch.device(named)
         if found.type != "cuda" or found.index is not None:
             return found
@@ -71,8 +69,8 @@ class Cuda:
         return torch.cuda.current_stream(device)
 
     def begin(self, sources: list[torch.Tensor], way: Way) -> tuple[list[torch.Tensor], Any]:
-        """Starts the copies. Returns them and the event of their completion, or no copies if it
-        cannot now."""
+        """Starts the copies. Returns them and the event of their completion. Returns no copies if
+        the stream is being captured."""
         side = self._sides.get(way.device)
         if side is None:
             side = self._sides[way.device] = torch.cuda.Stream(way.device)
@@ -83,21 +81,20 @@ class Cuda:
                 torch.empty_strided(s.shape, s.stride(), dtype=s.dtype, device=way.device)
                 for s in sources
             ]
-            side.wait_stream(way.stream)  # on which the memory was used before
+            side.wait_stream(way.stream)  # the memory was used on that stream before
         with torch.cuda.stream(side):
             try:
                 for copy, source in zip(copies, sources):
-                    copy.data.copy_(
-                        source, non_blocking=True
-                    )  # .data: nobody has written to the copy itself
+                    # `.data` keeps the version of the copy at 0, as after the program's own call.
+                    copy.data.copy_(source, non_blocking=True)
                 return copies, side.record_event()
             except BaseException:
-                for copy in copies:  # the first may be on their way
+                for copy in copies:  # some of them may have started
                     self.drop(copy, way)
                 raise
 
     def hand_over(self, there: Any, way: Way) -> bool:
-        """Whether the program's stream may have the copy."""
+        """Lets the program's stream wait for the copy. Returns False if it is being captured."""
         with torch.cuda.stream(way.stream):
             if torch.cuda.is_current_stream_capturing():
                 return False
@@ -107,7 +104,7 @@ class Cuda:
         return True
 
     def drop(self, copy: torch.Tensor, way: Way) -> None:
-        """The copy may still be written to, so the allocator must wait for that."""
+        """Drops a copy. Its copying may still run, so the allocator must wait for that."""
         copy.record_stream(self._sides[way.device])
 
 
@@ -119,9 +116,8 @@ class Leaf:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = weakref.ref(tensor, functools.partial(_died, id(tensor)))
-        self.way: Way | None = (
-            None  # of the program's first call; None: there was none, or one that is not known here
-        )
+        # How the program's first call copied it; None if it made no call, or one of another kind.
+        self.way: Way | None = None
         self.calls = 0
         self.begun = self.hit = False
         self._before = _state(tensor)
@@ -133,7 +129,7 @@ class Leaf:
         self.copies["it"] = copy, there, way
 
     def take(self, tensor: torch.Tensor, way: Way | None) -> torch.Tensor | None:
-        """For a call of the program's. None: PyTorch makes the copy."""
+        """Takes the copy for a call of the program. If it returns None, PyTorch must copy."""
         self.calls += 1
         if self.calls == 1:
             self.way = way
@@ -161,7 +157,7 @@ class Leaf:
             cuda.drop(found[0], found[2])
 
 
-_leaves: dict[int, Leaf] = {}  # by id of their tensors, as long as these live
+_leaves: dict[int, Leaf] = {}  # by the id of the tensor, as long as it lives
 
 
 def _died(number: int, _: Any) -> None:
@@ -195,7 +191,7 @@ def _state(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _ordinary() -> bool:
-    """Whether a call does here what it does on its own."""
+    """Returns whether a call here means the same as outside every mode and trace."""
     return not (
         torch._C._len_torch_function_stack()
         or torch._C._len_torch_dispatch_stack()
@@ -224,8 +220,8 @@ def tensors_of(batch: Any) -> Iterator[torch.Tensor]:
 
 
 class Copies:
-    """Of one iterator: what the program does with its batches, and what is therefore begun with the
-    next.
+    """Watches how the program copies the batches of one iterator, and starts the copies of the next
+    batch.
     """
 
     def __init__(self) -> None:
@@ -238,8 +234,8 @@ class Copies:
         self._in_a_row = 0
 
     def delivered(self, batch: Any, upcoming: Any) -> None:
-        """`batch` is about to be handed out; `upcoming` is the one after it, or None where it is
-        not there yet.
+        """Starts the copies of `upcoming`, just before the program gets `batch`. `upcoming` is
+        None if the next batch has not arrived yet.
         """
         if self.why:
             return
@@ -254,13 +250,11 @@ class Copies:
                 self._begin(
                     [(_leaf_of(tensor), tensor, way) for tensor, way in zip(following, ways) if way]
                 )
-        except (
-            Exception
-        ) as error:  # of the device's memory, for instance: the program's own copies may still fit
+        except Exception as error:  # such as no memory for a batch more on the device
             self.why = f"{type(error).__name__}: {error}"
 
     def _learn(self) -> list[Way | None]:
-        """How the program has copied the batch before."""
+        """Returns how the program copied the previous batch, and counts hits and misses."""
         hits = sum(leaf.hit for leaf in self._present)
         misses = sum(leaf.begun for leaf in self._present) - hits
         self.hits += hits
@@ -269,7 +263,7 @@ class Copies:
         if self._in_a_row == MISSES_IN_A_ROW:
             self.why = f"copies were begun in vain for {MISSES_IN_A_ROW} batches in a row"
         for leaf in self._present:
-            leaf.drop()  # the program has not asked for it
+            leaf.drop()  # the program did not ask for this copy
         return [leaf.way for leaf in self._present]
 
     @staticmethod
@@ -288,8 +282,8 @@ def _leaf_of(tensor: torch.Tensor) -> Leaf:
 
 
 def asked(loader: Any) -> bool:
-    """Whether copies are to begin early: as the program says for this loader, else as the job
-    does for all.
+    """Returns whether copies shall begin early. The program's word for this loader comes before
+    the job's setting for all loaders.
     """
     told = getattr(loader, "_paceline_device_copies", None)
     if told is not None:
@@ -299,7 +293,7 @@ def asked(loader: Any) -> bool:
 
 @functools.cache
 def _asked_of_all() -> bool:
-    """What the job says. Asked once, so that a wrong value is told once."""
+    """Returns the job's setting. It is read once, so that a bad value is reported once."""
     return not why_off(
         contract.LOADER_DEVICE_COPIES,
         "batches are copied to the device where the program says, and",
@@ -314,28 +308,25 @@ def why_not() -> str:
 
 
 # -- the program's own calls
-# ------------------------------------------------------------
 
 _undo: list[Callable[[], None]] = []
 
 
 def _way(device: Any = None, non_blocking: bool = False) -> Way:
-    """Raises TypeError for calls with other arguments."""
+    """Reads the arguments of `.cuda`. Raises TypeError for other arguments."""
     found = cuda.device(device)
     return Way(found, bool(non_blocking), cuda.stream(found))
 
 
 def _way_to(device: Any, **options: Any) -> Way:
-    """`.to` takes many things first; a device's name, number or object is what is known here."""
+    """Reads the arguments of `.to`. Raises TypeError unless the first one is a device."""
     if not isinstance(device, (str, int, torch.device)):
         raise TypeError
     return _way(device, **options)
 
 
 def patch() -> None:
-    """`Tensor.to` and `Tensor.cuda` look for a copy first: of tensors that a loader with
-    device_copies has handed out.
-    """
+    """Lets `Tensor.to` and `Tensor.cuda` look for an early copy first."""
     if _undo:
         return
     for name, way_of in (("to", _way_to), ("cuda", _way)):
@@ -350,8 +341,8 @@ def unpatch() -> None:
 
 
 class _Looking:
-    """A method of Tensor that looks for a copy first. Equal to PyTorch's own: tensor subclasses
-    have that in sets of functions.
+    """A method of Tensor that looks for an early copy first. It equals PyTorch's own method,
+    because tensor subclasses look that up in sets of functions.
     """
 
     def __init__(self, original: Callable[..., Any], way_of: Callable[..., Way]) -> None:
@@ -373,7 +364,7 @@ class _Looking:
             taken = None
             try:
                 taken = leaf.take(tensor, _known(self._way_of, args, kwargs))
-            except Exception:  # whatever failed, PyTorch makes the call
+            except Exception:  # PyTorch's own call below is always right
                 pass
             if taken is not None:
                 return taken

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What takes the place of the queues between PyTorch's own multi-process iterator and its own
-worker loop. Order, seeds, sampling, exceptions and shutdown stay PyTorch's; only how messages and
-batches pass is ours.
+"""Replaces the queues between PyTorch's multi-process iterator and its worker loop.
 
-Every message belongs to a generation, which a resumed iteration begins. What arrives of an earlier
-one (a loop that was left early) is dropped, so nobody waits for it.
+Order, seeds, sampling, exceptions and shutdown stay PyTorch's. Only the way of messages and batches
+is ours.
 
-The first tasks of the next generation may be sent before PyTorch asks for them, as _prefetch.py
-predicts them. When PyTorch asks, each task is compared with the predicted one. While they are equal
-there is nothing to send. At the first difference that generation is dropped, workers get back the
-random state that they had before it, and all tasks are sent anew.
+Every message belongs to a generation. A resumed iteration begins a new one. If the program leaves a
+loop early, results of that generation still arrive; they are dropped.
 
-Where batches are to be pinned, all that have arrived are begun upon whenever one is asked for
-(_pinned.py).
+The first tasks of the next generation may be sent before PyTorch asks for them (_prefetch.py
+predicts them). When PyTorch asks, each task is compared with the predicted one. Equal tasks need
+not be sent again. At the first difference that generation is dropped. The workers then restore
+their random state from before it, and all tasks are sent again.
+
+If batches are pinned, each request starts the copies of all arrived batches (_pinned.py).
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from paceline.loader._native import MAX_SLOTS, Region
 from paceline.loader._pinned import Landing, Pinning
 from paceline.loader._slots import Slots
 
-_HEAD = struct.Struct("<II")  # to a worker: generation, one of the following
-# SAVE_STATE: remember the random state. RESTORE_STATE: take up the state of the generation before.
+# Before each message to a worker: the generation, and one of the three actions below.
+_HEAD = struct.Struct("<II")
+# SAVE_STATE keeps the random state. RESTORE_STATE restores the state of the generation before.
 PLAIN, SAVE_STATE, RESTORE_STATE = range(3)
-_ANSWER = struct.Struct(
-    "<IiQQ"
-)  # to the maker: generation, slot, where in it a large pickle lies and its size
-DONE = 4  # the argument of PyTorch's worker loop that tells it to end (an event)
-LARGE = 32 * 1024  # a pickle that does not go through the ring
-SLOT_BYTES = 1 << 30  # of address space; what no batch was written to takes no memory
+# Before each message to the training process: the generation and the slot. A large pickle lies in
+# the slot; then its offset and size follow.
+_ANSWER = struct.Struct("<IiQQ")
+DONE = 4  # index of the argument of PyTorch's worker loop that ends it (an event)
+LARGE = 32 * 1024  # bytes; larger pickles go through the slot, not the ring
+SLOT_BYTES = 1 << 30  # bytes of address space; unwritten pages take no memory
 
 
 class Exchange:
-    """The maker's side, one per iterator."""
+    """The training process's side. Each iterator has one."""
 
     def __init__(self, workers: int, prefetch: int, pinning: Pinning | None = None) -> None:
-        slots = min(
-            MAX_SLOTS, prefetch + 2
-        )  # those being filled or waiting, one in use, one not yet given up
+        # `prefetch` slots are being filled or wait, the program uses one, and one may be late.
+        slots = min(MAX_SLOTS, prefetch + 2)
         self.region = Region(workers, slots, SLOT_BYTES)
         self.slots = Slots(self.region)
         self.workers = workers
@@ -59,45 +59,42 @@ class Exchange:
         self.local: collections.deque[Any] = collections.deque()
         self.in_slabs = 0
         self.in_messages = 0
-        # Of the next generation: what is predicted, how many of these have been sent, and how many
-        # were then asked for.
-        self.predicted: list[tuple[int, bytes]] = []  # by worker
+        # The predicted tasks of the next generation, each with its worker. The first `sent` ones
+        # were sent, and PyTorch has asked for the first `matched` ones.
+        self.predicted: list[tuple[int, bytes]] = []
         self.sent = 0
         self.matched = 0
-        self.filling = False  # the present pass goes on
-        self.comparing = False  # PyTorch asks for the first tasks of the next
-        self.early: collections.deque[tuple[int, bytes]] = (
-            collections.deque()
-        )  # of the next generation
-        self.ready: collections.deque[tuple[int, bytes]] = (
-            collections.deque()
-        )  # of this one, that came early
+        self.filling = False  # tasks of the next generation are sent while this pass goes on
+        self.comparing = False  # PyTorch asks for the first tasks of the next generation
+        # Messages that have arrived: of this generation, and of the next one.
+        self.ready: collections.deque[tuple[int, bytes]] = collections.deque()
+        self.early: collections.deque[tuple[int, bytes]] = collections.deque()
         self.pinned = 0
-        self.copies: Copies | None = None  # of batches on the device
+        self.copies: Copies | None = None  # early copies of batches to the device
         self.pinning = pinning
-        self.landing: collections.deque[Landing] = collections.deque()  # of this one, being pinned
-        self.early_landing: collections.deque[Landing] = collections.deque()  # of the next one
+        # Batches that are being pinned: of this generation, and of the next one.
+        self.landing: collections.deque[Landing] = collections.deque()
+        self.early_landing: collections.deque[Landing] = collections.deque()
         self.hits = 0
         self.misses = 0
         self.misses_in_a_row = 0
-        self.dropped = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast(
-            "I"
-        )  # [0]: the generation that nobody wants any more
+        # Shared with the workers. Element 0 is the generation that was dropped last.
+        self.dropped = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("I")
 
     def put(self, worker: int, value: Any) -> None:
-        """What PyTorch puts into a worker's queue."""
+        """Takes what PyTorch puts into a worker's queue."""
         if isinstance(value, torch_worker._ResumeIteration):
-            # PyTorch sends this and waits for the workers' answer, to drop earlier results.
-            # Generations already drop them.
+            # PyTorch waits for the workers' answer to this, to drop earlier results. Generations
+            # drop them already, so the answer is given here.
             self.local.append((value, None))
             if worker == 0:
                 self.generation += 1
                 self.comparing, self.filling = self.filling, False
-                self._forget()  # what came of a pass that was left early
+                self._forget()  # results of a pass that the program left early
                 self.early, self.ready = self.ready, self.early
                 self.early_landing, self.landing = self.landing, self.early_landing
             if self.comparing:
-                return  # they have it
+                return  # the workers have got it already
         data = _batches.dumps(value)
         if self.comparing and value is not None:
             if self.matched < self.sent and self.predicted[self.matched] == (worker, data):
@@ -110,7 +107,8 @@ class Exchange:
         self.region.tell(worker, _HEAD.pack(self.generation + later, what) + data)
 
     def fill(self, predicted: Callable[[], list[tuple[int, Any]]]) -> None:
-        """There is room for one task more than the present pass has."""
+        """Sends one predicted task of the next generation. PyTorch has no more tasks of this one,
+        so the workers have room for it."""
         if not self.filling:
             self.predicted = [(worker, _batches.dumps(task)) for worker, task in predicted()]
             self.sent = self.matched = 0
@@ -124,8 +122,8 @@ class Exchange:
             self.sent += 1
 
     def compared(self) -> None:
-        """Ends the comparison after the last task of this pass. If a predicted task was not asked
-        for, drop all predicted tasks."""
+        """Ends the comparison after the last task of this pass. If PyTorch asked for other tasks
+        than predicted, all predicted tasks are dropped."""
         if not self.comparing:
             return
         self.comparing = False
@@ -144,7 +142,7 @@ class Exchange:
             self._tell(worker, task)
 
     def get(self, timeout: float) -> Any:
-        """The next of what a worker put. Raises queue.Empty when the time is over."""
+        """Returns the next result of the workers. Raises queue.Empty after `timeout` seconds."""
         end = time.monotonic() + timeout
         while True:
             if self.local:
@@ -156,13 +154,12 @@ class Exchange:
             if self.ready:
                 return self._open(*self.ready.popleft())[0]
             left = end - time.monotonic()
-            # After a signal there may be no message: its handler may have raised that a worker
-            # died.
+            # A signal ends the wait early and without a message, so look at the time again.
             if not self._collect(left) and left <= 0:
                 raise queue.Empty
 
     def _collect(self, seconds: float) -> bool:
-        """Takes in one message, if one comes."""
+        """Waits up to `seconds` for one message. Returns whether one came."""
         found = self.region.collect(max(0, int(seconds * 1000)))
         if found is None:
             return False
@@ -184,13 +181,13 @@ class Exchange:
                 self.pinned += 1
 
     def _forget(self) -> None:
-        """Drops the results of this generation, which the program no longer wants."""
+        """Drops the results of this generation, because the program left the pass."""
         self.landing.clear()
         while self.ready:
             self._drop(*self.ready.popleft())
 
     def landed(self, number: int, of_next: bool = False) -> Any:
-        """The batch of this number, of this pass or the next, where it waits here, pinned; else
+        """Returns the batch of this number, of this pass or the next, if it is pinned already; else
         None.
         """
         looks = (
@@ -204,7 +201,7 @@ class Exchange:
             self.region.release(worker, slot)
 
     def _open(self, worker: int, message: bytes) -> tuple[Any, Any]:
-        """What the worker sent, and the slot that it lies in; None: none."""
+        """Returns what the worker sent, and the slot with its tensors, or None for no slot."""
         _, slot, begin, size = _ANSWER.unpack_from(message)
         if slot < 0:
             self.in_messages += 1
@@ -227,7 +224,7 @@ class Worker:
         self.region, self.worker = region, worker
         self.slab = _batches.Slab(region, worker)
         self.dropped = exchange.dropped
-        self.skipped = 0  # the last generation that was dropped before anything of it was made
+        self.skipped = 0  # the last generation that was dropped before this worker began it
         self.saved: tuple[int, Any] = (0, None)  # generation, and the random state before it
         self.generation = 0
         self.parent = os.getppid()
@@ -278,17 +275,17 @@ class Worker:
         sent = ctypes.c_uint64()
         while not self.region.answer(self.worker, message, 200, sent):
             if os.getppid() != self.parent:
-                os._exit(1)  # nobody will ever read it
+                os._exit(1)  # the training process has died
             if self.done.is_set():
-                return  # do not send this either: the next message ends the loop
+                return  # the loop ends with its next message
 
 
 class IndexQueue:
-    """What PyTorch knows as the queue of one worker."""
+    """Stands for PyTorch's queue of tasks to one worker."""
 
     def __init__(self, exchange: Exchange, worker: int) -> None:
         self._exchange, self._worker = exchange, worker
-        self.inside: Worker | None = None  # in the worker's process
+        self.inside: Worker | None = None  # set in the worker's process only
 
     def put(self, value: Any) -> None:
         self._exchange.put(self._worker, value)
@@ -305,7 +302,7 @@ class IndexQueue:
 
 
 class ResultQueue:
-    """What PyTorch knows as the queue of all workers' results."""
+    """Stands for PyTorch's queue of all workers' results."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -328,8 +325,8 @@ class ResultQueue:
 
 
 class Context:
-    """The multiprocessing context that PyTorch's iterator is given: its queues are ours, all else
-    is of the real one.
+    """The multiprocessing context that PyTorch's iterator gets. Its queues are ours; everything
+    else comes from the real context.
     """
 
     def __init__(self, exchange: Exchange, real: Any) -> None:

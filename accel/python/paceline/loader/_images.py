@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of pictures straight out of tar shards: decoded, cropped, resized, mirrored and
-normalised by threads of the library, with the pixels that Pillow makes.
+"""Makes batches of pictures from tar shards. The library's threads decode, crop, resize, mirror and
+normalise the pictures; the pixels equal Pillow's.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from paceline.loader._shards import TarShards
 
 
 class _Memory:
-    """Of batches: what dies is used again, since the kernel clears fresh pages first. Private to
-    the process: a forked child has its own copy.
+    """Keeps the memory of dead batches and uses it again, because the kernel must clear fresh pages
+    first. The memory is private to the process: a forked child has its own copy.
     """
 
     def __init__(self, most: int) -> None:
@@ -59,7 +59,7 @@ _types: dict[int, Any] = {}
 
 def _buffer_type(size: int) -> Any:
     if size not in _types:
-        if len(_types) > 64:  # a program with ever new sizes
+        if len(_types) > 64:  # bounds the cache if a program asks for ever new sizes
             _types.clear()
         _types[size] = type("Batch", (ctypes.c_ubyte * size,), {"__del__": _freed})
     return _types[size]
@@ -104,47 +104,57 @@ def _height_and_width(size: int | tuple[int, int]) -> tuple[int, int]:
 
 
 class ImageShards(IterableDataset[Any]):
-    """Batches of the pictures in tar shards of JPEG files, in the order of `ShardSampler`. Threads
-    decode them; no worker process is needed. In the workers of a DataLoader (with batch_size=None)
-    each makes every n-th batch, so the order stays. What each picture shows follows from seed,
-    epoch and sample.
+    """Makes batches of the JPEG pictures in tar shards, in the order of `ShardSampler`.
 
-    A batch is a tensor of shape (batch, 3, height, width), or with `target` a pair of it and of the
-    samples' whole numbers. Values are bytes (torch.uint8), or with `mean` and `std` float32:
-    `(value / 255 - mean) / std`. Pixels are those of Pillow's `Image.crop` and `Image.resize`.
+    Threads decode the pictures, so no worker process is needed. If the workers of a DataLoader
+    iterate (with batch_size=None), each makes every n-th batch, and the order stays the same. The
+    view of a picture depends only on the seed, the epoch and the sample.
+
+    A batch is a tensor of shape (batch, 3, height, width). With `target` it is a pair: that tensor,
+    and an int64 tensor of shape (batch,) with the samples' numbers. Pictures are torch.uint8, or
+    with `mean` and `std` torch.float32: `(value / 255 - mean) / std`. Pixels equal those of
+    Pillow's `Image.crop` and `Image.resize`.
 
     Args:
         shards: `TarShards`, or the paths of tar files.
         batch_size: pictures in a batch.
-        size: side of the square that a picture becomes, or (height, width).
-        crop: "random" takes a region and may mirror it. "center" makes the shorter side `resize`
-            long and takes the middle. "none" takes the whole picture.
-        resize: for "center", by default size * 256 / 224.
-        scale: for "random", the least and greatest share of the picture's area.
-        ratio: for "random", the least and greatest width over height.
-        flip: probability of mirroring, by default 0.5 for "random".
+        size: pixels of a side of the square picture, or (height, width).
+        crop: "random" takes a random region and may mirror it. "center" resizes the shorter side to
+            `resize` and takes the middle. "none" takes the whole picture.
+        resize: pixels of the shorter side for "center", by default size * 256 / 224.
+        scale: smallest and largest fraction of the picture's area, for "random".
+        ratio: smallest and largest width divided by height, for "random".
+        flip: probability of mirroring, by default 0.5 for "random" and otherwise 0.
         filter: "box", "bilinear", "hamming", "bicubic" or "lanczos".
-        mean, std: one number for each of the three channels.
+        mean, std: three numbers each, one for each channel.
         exif: turns pictures as their EXIF orientation says.
         scaled_decode: lets the decoder divide the sides of large pictures by 2, 4 or 8 first.
         images: extensions of the members that are pictures.
-        target: extension of the member that holds the sample's whole number.
+        target: extension of the member that holds the sample's number in decimal.
         shuffle, seed, rank, ranks, window, drop_last: as for `ShardSampler`.
-        threads: threads that decode, by default one for each processor.
-        prefetch: batches that are made before they are asked for.
+        threads: decoding threads, by default one for each processor.
+        prefetch: batches that are made before the program asks for them.
         pin_memory: makes the batches in pinned memory.
 
     Raises:
-        OSError: a picture cannot be made; the text names shard, sample and reason.
-        ValueError: an argument is out of range.
+        OSError: a picture cannot be made; the text names the shard, the sample and the reason.
+        ValueError: an argument is out of range; the text names it.
 
     Example:
-        >>> images = paceline.loader.ImageShards(  # doctest: +SKIP
-        ...     ["train-0.tar"], batch_size=64, size=224, target="cls", seed=1,
+        >>> jpeg = io.BytesIO()
+        >>> PIL.Image.new("RGB", (640, 480)).save(jpeg, "jpeg")
+        >>> with tarfile.open(folder / "train.tar", "w") as tar:
+        ...     for name, data in (("a.jpg", jpeg.getvalue()), ("a.cls", b"7")):
+        ...         member = tarfile.TarInfo(name)
+        ...         member.size = len(data)
+        ...         tar.addfile(member, io.BytesIO(data))
+        >>> images = paceline.loader.ImageShards(
+        ...     [folder / "train.tar"], batch_size=1, size=224, target="cls", seed=1,
         ...     mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225),
         ... )
-        >>> for pictures, labels in images:  # doctest: +SKIP
-        ...     train(pictures, labels)
+        >>> for pictures, labels in images:
+        ...     print(pictures.shape, pictures.dtype, labels)
+        torch.Size([1, 3, 224, 224]) torch.float32 tensor([7])
     """
 
     def __init__(
@@ -215,7 +225,7 @@ class ImageShards(IterableDataset[Any]):
         self._batch_size, self._drop_last = batch_size, drop_last
         self._threads, self._prefetch, self._pin = threads, prefetch, pin_memory
         self._delivered = 0
-        self._start(1).close()  # what is wrong with the arguments, or missing, is said here
+        self._start(1).close()  # reports bad arguments and a missing decoder now, not in a pass
         self._account = _report.ImageAccount(
             f"pictures of {len(self._shards)} samples", f"{width}x{height}"
         )
@@ -225,20 +235,22 @@ class ImageShards(IterableDataset[Any]):
         return native.Pictures(self._shards, self._style, self._extensions, self._target)
 
     def __len__(self) -> int:
-        """Batches of a pass."""
+        """Returns the number of batches in a pass."""
         samples = len(self._sampler)
         return samples // self._batch_size if self._drop_last else -(-samples // self._batch_size)
 
     def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch of the next pass. A resumed epoch stays resumed if it is set again."""
         before = self._sampler._order.epoch
         self._sampler.set_epoch(epoch)
         if epoch != before:
             self._delivered = 0
 
     def view(self, sample: int) -> dict[str, int]:
-        """What the picture of a sample shows in this epoch: the region x, y, width, height, resized
-        to full_width, full_height, the window that begins there at left, top, and whether it is
-        mirrored.
+        """Returns the view of a sample's picture in this epoch; all lengths are pixels.
+
+        x, y, width and height are the region. It is resized to full_width and full_height. The
+        delivered window begins at left and top in the result. flip is 1 if it is mirrored.
         """
         pictures = self._start(1)
         try:
@@ -247,20 +259,26 @@ class ImageShards(IterableDataset[Any]):
             pictures.close()
 
     def state_dict(self, delivered: int | None = None) -> dict[str, Any]:
-        """Of this epoch, after what the pass that runs has yielded; or after `delivered` samples of
-        it, which the program must say if the workers of a DataLoader iterate.
+        """Returns the state of this epoch, as plain Python values.
+
+        Args:
+            delivered: samples that the program has had in the running pass. None: as many as the
+                pass has yielded. If the workers of a DataLoader iterate, give the number.
         """
         return self._sampler.state_dict(self._delivered if delivered is None else delivered)
 
     def load_state_dict(self, state: States) -> None:
-        """The next pass begins where the state was taken, by as many ranks or by others: see
-        ShardSampler.
+        """Lets the next pass begin where the state was taken; see `ShardSampler`.
+
+        Args:
+            state: the state of one rank, or a list of the states of all ranks.
         """
         self._sampler.load_state_dict(state)
         self._delivered = 0
 
     def _batches(self) -> Iterator[tuple[int, list[int]]]:
-        """Those of this process: samples of the pass up to the batch's end, and the batch's own."""
+        """Yields the batches of this process: the number of the pass's samples up to the end of
+        the batch, and the batch's own samples."""
         info = get_worker_info()
         worker, workers = (info.id, info.num_workers) if info is not None else (0, 1)
         samples, end, number = iter(self._sampler), 0, 0
@@ -327,8 +345,8 @@ class ImageShards(IterableDataset[Any]):
                 self._delivered = end
                 self._account.made(len(images), pictures.decoding)
                 yield images if numbers is None else (images, numbers)
-                del images, numbers  # or their memory would not be free for the next batch
+                del images, numbers  # frees their memory for the next batch
         finally:
             self._account.ended(pictures.decoding)
-            pictures.close()  # before the memory of what is ahead goes
+            pictures.close()  # its threads still write to the batches in `ahead`
             ahead.clear()

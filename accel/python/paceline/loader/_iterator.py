@@ -18,7 +18,7 @@ from paceline.loader._exchange import Context, Exchange
 
 Base = dataloader._MultiProcessingDataLoaderIter
 
-# Parameters of what this file builds on, in 1.13 and 2.14.
+# The parameters of PyTorch's functions that this file builds on, in versions 1.13 to 2.14.
 _LOOP = (
     "dataset_kind dataset index_queue data_queue done_event auto_collation collate_fn drop_last"
     " base_seed init_fn worker_id num_workers persistent_workers shared_seed"
@@ -40,7 +40,8 @@ TESTED: list[tuple[Any, list[tuple[str, ...]]]] = [
 
 
 def why_untested() -> str:
-    """Empty where PyTorch's loader is one that this layer was tested with."""
+    """Returns an empty text if this layer was tested with the installed PyTorch's loader, else why
+    not."""
     for function, known in TESTED:
         code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
         if code is None or code.co_varnames[: code.co_argcount] not in known:
@@ -52,9 +53,7 @@ def why_untested() -> str:
 
 
 def why_not(loader: Any) -> str:
-    """Empty where batches of this loader may pass through our slabs; else why they go PyTorch's
-    way.
-    """
+    """Returns an empty text if this loader's batches may pass through our slabs, else why not."""
     if disabled():
         return f"{contract.DISABLE}=1"
     if loader.num_workers == 0:
@@ -82,8 +81,8 @@ def why_not(loader: Any) -> str:
 
 
 class _Seen:
-    """A loader as PyTorch's iterator sees it: with our context, and with nothing to pin where the
-    exchange does it.
+    """A loader as PyTorch's iterator sees it. It has our multiprocessing context. If the exchange
+    pins the batches, PyTorch sees nothing to pin.
     """
 
     def __init__(self, loader: Any, context: Context, exchange: Exchange) -> None:
@@ -96,7 +95,7 @@ class _Seen:
 
 
 class Iterator(Base):  # type: ignore[misc, valid-type]
-    """One pass, or with persistent workers all passes, over a loader."""
+    """One pass over a loader; with persistent workers, all its passes."""
 
     _profile_name: str
 
@@ -124,7 +123,8 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
         try:
             return super()._next_index()
         except StopIteration:
-            # PyTorch has nothing to send, and asks again with every batch that it hands out.
+            # PyTorch has sent every task of this pass. It asks again with every batch that it
+            # hands out, so the next epoch's tasks go out one by one.
             self._prefetch_next_epoch()
             raise
 
@@ -157,8 +157,8 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
         return batch
 
     def _upcoming(self) -> Any:
-        """The batch that PyTorch hands out next, if it has come; after the last one of a pass the
-        one that is predicted. Else None.
+        """Returns the batch that PyTorch hands out next, or None if it has not arrived. After the
+        last batch of a pass, this is the first predicted batch of the next.
         """
         if self._rcvd_idx == self._send_idx:
             return self._exchange.landed(0, of_next=True)
@@ -172,7 +172,8 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
 
 
 def _why_no_copies(loader: Any) -> str:
-    """Empty where batches may be copied to the device before the program asks for it."""
+    """Returns an empty text if batches may be copied to the device before the program asks, else
+    why not."""
     return (
         _device.why_not()
         if _pinned.wanted(loader)
@@ -181,7 +182,8 @@ def _why_no_copies(loader: Any) -> str:
 
 
 def iterator(loader: Any) -> Any:
-    """Ours, or None where PyTorch's own is to be used. Nothing random has been drawn then."""
+    """Returns our iterator, or None if PyTorch's own must be used. In that case no random number
+    has been drawn."""
     account = _report.account_of(loader)
     try:
         why = why_not(loader)
@@ -193,9 +195,7 @@ def iterator(loader: Any) -> Any:
             if _device.asked(loader):
                 account.copies = _why_no_copies(loader)
                 exchange.copies = None if account.copies else _device.Copies()
-    except (
-        Exception
-    ) as error:  # a loader of the program's own make may have anything in these places
+    except Exception as error:  # a program's own loader class may hold anything in its attributes
         why = f"{type(error).__name__}: {error}"
     if why:
         account.left(loader, why)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loader's shared memory (paceline/loader.h) for Python: slabs and messages. Waiting gives up
-the interpreter lock; what takes nanoseconds does not.
+"""The loader's shared memory (paceline/loader.h) for Python: slabs and messages. Calls that wait
+release the interpreter lock; calls that take nanoseconds keep it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_WORKERS = 1024
 
 
 class Functions:
-    """The exported functions, typed. Raises OSError or AttributeError where there are none."""
+    """The exported functions, typed. Raises OSError or AttributeError if the library lacks them."""
 
     def __init__(self) -> None:
         waiting = functools.partial(library.typed, library.opened())
@@ -58,19 +58,19 @@ def functions() -> Functions:
 
 @functools.cache
 def why_unavailable() -> str:
-    """Empty where the library can be used; else the reason."""
+    """Returns an empty text if the library can be used, else why not."""
     return library.why_unavailable(functions)
 
 
-# Garbage collection finalizes what belongs to one cycle in any order: a region must not go before
-# its iterator has.
+# Garbage collection finalizes the objects of a cycle in any order. This set keeps a region until
+# its iterator has ended.
 _in_use: set[Region] = set()
 
 
 class Region:
-    """The memory of one loader, made here and inherited by forked workers. Slots are released by
-    any of its users; the mapping ends with the last reference to this object in a process, not
-    before `retire`.
+    """The memory of one loader. It is made here, and forked workers inherit it. Any of these
+    processes may release slots. In each process the mapping ends with the last reference to this
+    object, but not before `retire`.
     """
 
     def __init__(self, workers: int, slots: int, slot_bytes: int) -> None:
@@ -91,7 +91,7 @@ class Region:
         self._out = (ctypes.byref(self._data), ctypes.byref(self._size))
 
     def retire(self) -> None:
-        """Its workers have gone."""
+        """Notes that the workers have ended."""
         _in_use.discard(self)
 
     def __del__(self) -> None:
@@ -122,11 +122,11 @@ class Region:
             raise MemoryError("paceline.loader: no memory for a message to a worker")
 
     def hear(self, worker: int, timeout_ms: int) -> bytes | None:
-        """None: the time is over, or a signal came."""
+        """Returns a message to this worker, or None after the timeout or a signal."""
         return self._received(self._functions.hear(self._handle, worker, timeout_ms, *self._out))
 
     def answer(self, worker: int, message: bytes, timeout_ms: int, sent: ctypes.c_uint64) -> bool:
-        """Whether all of it has gone; `sent` remembers how much has."""
+        """Sends a message. Returns False after the timeout; `sent` counts the bytes sent so far."""
         code = self._functions.answer(
             self._handle, worker, message, len(message), timeout_ms, ctypes.byref(sent)
         )
@@ -135,7 +135,8 @@ class Region:
         return bool(code == 0)
 
     def collect(self, timeout_ms: int) -> tuple[int, bytes] | None:
-        """None: the time is over, or a signal came, whose handlers run on return."""
+        """Returns a worker and its message, or None after the timeout or a signal. The signal's
+        Python handlers run on return."""
         out = (ctypes.byref(self._worker), *self._out)
         code = self._functions.collect_now(self._handle, 0, *out)
         if code == NOTHING and timeout_ms > 0:

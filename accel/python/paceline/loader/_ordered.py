@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of samples that are numbered file by file: what readers of one format or another share, and
-the order of an epoch's samples (paceline/shards.h).
+"""The common base of datasets that number their samples file by file, and the order of an epoch's
+samples (paceline/shards.h).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Order(ctypes.Structure):
 
 
 class Ordered(Dataset[Any]):
-    """Subclasses say by `_open` how their files are opened, and by `_sample` what one of them is.
-    The files stay open as long as the object lives; a forked child may read them too.
+    """A dataset over files. Subclasses call `_open` with their functions, and define `_sample`. The
+    files stay open as long as the object lives. A forked child may read them, too.
     """
 
     _functions: Any
@@ -77,18 +77,18 @@ class Ordered(Dataset[Any]):
         raise NotImplementedError
 
     def _read(self, at: int, part: int, target: int, size: int) -> None:
-        """One part of a sample, whole, into memory."""
+        """Reads one whole part of a sample into memory. Raises OSError."""
         why = ctypes.create_string_buffer(WHY)
         if self._functions.read(self._handle, at, part, target, size, why, WHY) != 0:
             raise OSError(why.value.decode(errors="replace"))
 
     @property
     def identity(self) -> int:
-        """A number of what the samples are, in their order; paths may change without it."""
+        """A digest of the samples in their order. It does not depend on the paths."""
         return int(self._functions.identity(self._handle))
 
     def _places(self, order: Order, first: int, count: int, samples: Any = None) -> Any:
-        """The samples at these places of the whole epoch, whichever rank's they are."""
+        """Returns the samples at these places of the whole epoch, over all ranks."""
         samples = (ctypes.c_uint64 * count)() if samples is None else samples
         whole = Order.from_buffer_copy(order)
         whole.rank, whole.ranks = 0, 1

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own DataLoader with our iterator, in programs that do not know Paceline. Off unless the
-job asks:
+"""Gives PyTorch's own DataLoader our iterator, in programs that do not know Paceline.
 
-PACELINE_LOADER=Auto   samples, order and random state are PyTorch's bit for bit (class Bitwise), so
-any PACELINE_NUMERICS allows it.
+It is off unless the job sets PACELINE_LOADER=Auto. Samples, order and random state equal PyTorch's
+bit for bit (class Bitwise), so every PACELINE_NUMERICS allows it.
 
-`_get_iterator` of the class is replaced in place; loaders, their types and subclasses stay
-PyTorch's. What cannot be promised to be equal gets PyTorch's own iterator.
+`_get_iterator` of the class is replaced in place, so loaders, their types and subclasses stay
+PyTorch's. A loader whose samples might differ gets PyTorch's own iterator.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _undo: list[Callable[[], None]] = []
 
 
 def wanted() -> str:
-    """Empty where the job asks for it; else why not."""
+    """Returns an empty text if the job asks for this feature, else why it is off."""
     return why_off(contract.LOADER, "PyTorch's loaders are")
 
 
@@ -45,7 +44,7 @@ def install() -> None:
 
 
 def patch() -> None:
-    """Loaders that were accelerated expressly get our iterator, and where the job asks, all."""
+    """Lets loaders get our iterator: all if the job asks, else those given to `accelerate`."""
     if _undo:
         return
     original = DataLoader._get_iterator
@@ -53,7 +52,8 @@ def patch() -> None:
     @functools.wraps(original)
     def _get_iterator(self: Any) -> Any:
         wanted = _report.switch == ON or getattr(self, "_paceline_loader", False)
-        ours = _iterator.iterator(self) if wanted else None  # of no batches, it is false
+        ours = _iterator.iterator(self) if wanted else None
+        # An iterator of no batches counts as false, so compare with None.
         return original(self) if ours is None else ours
 
     DataLoader._get_iterator = _get_iterator
@@ -61,7 +61,7 @@ def patch() -> None:
 
 
 def uninstall() -> None:
-    """Puts the original back."""
+    """Puts PyTorch's original method back."""
     while _undo:
         _undo.pop()()
     _report.switch = "off (uninstalled)"

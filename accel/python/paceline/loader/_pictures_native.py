@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of pictures out of tar shards (paceline/pictures.h) for Python. Waiting gives up the
+"""Batches of pictures from tar shards (paceline/pictures.h) for Python. Calls that wait release the
 interpreter lock.
 """
 
@@ -17,7 +17,7 @@ FILTERS = {"box": 0, "bilinear": 1, "hamming": 2, "bicubic": 3, "lanczos": 4}
 NOT_YET = 1
 WHY = 1024
 _EINVAL = -3
-_SLICE = 100  # milliseconds: how late a signal of Python's is seen
+_SLICE = 100  # milliseconds of one wait; Python's signal handlers run in between
 
 
 class Style(ctypes.Structure):
@@ -57,7 +57,7 @@ class View(ctypes.Structure):
 
 
 class Functions:
-    """The exported functions, typed. Raises OSError or AttributeError where there are none."""
+    """The exported functions, typed. Raises OSError or AttributeError if the library lacks them."""
 
     def __init__(self) -> None:
         waiting = functools.partial(library.typed, library.opened())
@@ -86,8 +86,8 @@ def functions() -> Functions:
 
 
 class Pictures:
-    """Threads that make batches. Whoever ends this waits for them, and only then may the memory of
-    batches go.
+    """Threads that make batches. `close` waits for the threads. The memory of the batches must stay
+    until then.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Pictures:
     def wait(self, batch: int) -> None:
         why = ctypes.create_string_buffer(WHY)
         while (code := self._functions.wait(self._handle, batch, _SLICE, why, WHY)) == NOT_YET:
-            pass  # back in the interpreter, which runs its signals' handlers
+            pass  # the interpreter runs its signal handlers here
         if code != 0:
             raise OSError(why.value.decode(errors="replace") or "the batch is of another process")
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`pin_memory=True` without PyTorch's thread: batches that have arrived are copied out of their
-slots into PyTorch's own pinned memory by a thread of the library (paceline/copier.h), which needs
-no interpreter lock, while the training computes.
+"""`pin_memory=True` without PyTorch's thread.
 
-What is pinned, and what containers become, is decided by PyTorch's own function: it is run over the
-batch, and only the copies of tensors that lie in the slot are made elsewhere, later. The memory is
-PyTorch's, so its allocator knows, as ever, which streams read it, whoever copies from it and
-however.
+A thread of the library (paceline/copier.h) copies arrived batches out of their slots into PyTorch's
+own pinned memory. It needs no interpreter lock, so it works while the training computes.
 
-One batch is begun or waited for at a time. What fails in PyTorch's thread fails with the same
-words, when the batch is asked for.
+PyTorch's own function runs over the batch and decides what is pinned and what containers become.
+Only the copies of tensors in the slot are made later, by the library's thread. The memory belongs
+to PyTorch's allocator, so the allocator knows which streams read it.
+
+One batch is begun or waited for at a time. An error that PyTorch's thread would raise is raised
+with the same text, when the program asks for the batch.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _functions() -> Any:
 
 
 def accelerator() -> str:
-    """Which kind of device PyTorch pins memory for; empty where there is none."""
+    """Returns the device type that PyTorch pins memory for, or an empty text without a device."""
     accelerators = getattr(torch, "accelerator", None)
     if accelerators is None:
         return "cuda" if torch.cuda.is_available() else ""
@@ -61,13 +61,13 @@ def accelerator() -> str:
 
 
 def wanted(loader: Any) -> bool:
-    """Whether PyTorch would pin this loader's batches."""
+    """Returns whether PyTorch would pin this loader's batches."""
     return bool(loader.pin_memory and accelerator())
 
 
 def why_not(loader: Any) -> str:
-    """Empty where this loader's batches may be pinned here, or need not be; else why PyTorch does
-    it.
+    """Returns an empty text if this loader's batches can be pinned here or need not be pinned, else
+    why PyTorch must pin them.
     """
     if not wanted(loader):
         return ""
@@ -79,13 +79,13 @@ def why_not(loader: Any) -> str:
 
 
 class Landing:
-    """A batch in flight. Its slot and its target memory are kept until it has arrived."""
+    """A batch that is being copied. It keeps the slot and the target memory until the copy ends."""
 
     def __init__(self, pinning: Pinning, value: Any, memory: Any, copy: int) -> None:
         self._pinning, self._value, self._memory, self._copy = pinning, value, memory, copy
 
     def look(self, number: int) -> Any:
-        """The batch of this number, if it is that and has arrived; it stays here."""
+        """Returns the batch without taking it, if it has this number and has arrived; else None."""
         if self._value[0] != number or not self._pinning.done(self._copy):
             return None
         return self._value[1]
@@ -100,7 +100,7 @@ class Landing:
 
 
 class Pinning:
-    """Of one loader's iterator. Raises OSError where no thread can be had."""
+    """The copying thread of one iterator. Raises OSError if the system refuses a thread."""
 
     def __init__(self) -> None:
         self._owner = os.getpid()
@@ -117,11 +117,11 @@ class Pinning:
             _functions().destroy(handle)
 
     def begin(self, value: tuple[Any, Any], slot: Any) -> Landing:
-        """`value` is what a worker sent: number and batch; its tensors may lie in `slot`, a ctypes
-        array or None.
+        """Starts to pin a batch. `value` is a worker's message: the number and the batch. Tensors
+        of the batch may lie in `slot`, which is a ctypes array or None.
         """
         number, batch = value
-        targets: list[torch.Tensor] = []  # also of a batch that fails in the middle
+        targets: list[torch.Tensor] = []  # kept even if the batch fails halfway
         if not isinstance(batch, ExceptionWrapper):
             try:
                 with _Copies(self, slot, targets, not _plain(batch)):
@@ -133,7 +133,7 @@ class Pinning:
         return Landing(self, (number, batch), (slot, targets), self._last.value)
 
     def copy(self, source: torch.Tensor) -> torch.Tensor:
-        """A pinned tensor that will have the same bytes. Dense tensors only."""
+        """Returns a pinned tensor that will get the same bytes. The source must be dense."""
         target = torch.empty_strided(
             source.shape, source.stride(), dtype=source.dtype, device="cpu", pin_memory=True
         )
@@ -149,10 +149,10 @@ class Pinning:
         return bool(_functions().wait(self._handle, copy, 0) == 0)
 
     def wait(self, copy: int | None = None) -> None:
-        """For this copy and all before it; for all without one."""
+        """Waits for this copy and all earlier ones; without an argument, for all copies."""
         copy = self._last.value if copy is None else copy
-        # A copier that has ended has made all its copies; a forked child has none, and its memory
-        # is its own affair.
+        # A destroyed copier has finished all its copies. A forked child has no copying thread, so
+        # it does not wait.
         while self._handle and os.getpid() == self._owner:
             code = _functions().wait(self._handle, copy, _LONG_MS)
             if code == 0:
@@ -162,8 +162,8 @@ class Pinning:
 
 
 class _Copies(TorchFunctionMode):
-    """In its thread, tensors of the slot are pinned by the copier; `at_once`: and are there when
-    they are handed out.
+    """While this mode is active in a thread, the copier pins the tensors of the slot. With
+    `at_once`, each tensor is complete before it is returned.
     """
 
     def __init__(
@@ -194,8 +194,8 @@ class _Copies(TorchFunctionMode):
 
 
 def _plain(batch: Any) -> bool:
-    """Whether no code of the program's runs while it is pinned, which could look at what has not
-    arrived yet.
+    """Returns whether pinning this batch runs no code of the program. Such code could read tensors
+    that are not copied yet.
     """
     kind = type(batch)
     if kind in (list, tuple):
@@ -206,7 +206,7 @@ def _plain(batch: Any) -> bool:
 
 
 def dense(tensor: torch.Tensor) -> bool:
-    """Whether its bytes are one piece."""
+    """Returns whether the tensor's bytes lie together without gaps."""
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     return tensor.is_contiguous() or (
         tensor.dim() in formats and tensor.is_contiguous(memory_format=formats[tensor.dim()])
@@ -218,6 +218,6 @@ _all: weakref.WeakSet[Pinning] = weakref.WeakSet()
 
 @atexit.register
 def _finish() -> None:
-    """Before the device's own library gives the memory back."""
+    """Ends all copies before the device's library frees the pinned memory."""
     for pinning in list(_all):
         pinning.wait()

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prefetches the next epoch: which loaders may have it prefetched, what its order will be, and how
-a worker gets its random state back.
+"""Prefetches the next epoch: decides which loaders allow it, predicts the order, and restores a
+worker's random state.
 
-The order is predicted from copies of the sampler and of the generators, so nothing of the program
-changes. A prediction may be wrong: the exchange compares it with what PyTorch really asks for.
-Samples that are discarded must have changed nothing. That is proven for PyTorch's own datasets over
-memory that nobody shares; for others the program says it (`prefetch_next_epoch=True`).
+The order is predicted from copies of the sampler and of the generators, so the program's own stay
+unchanged. A prediction may be wrong, so the exchange compares it with PyTorch's real tasks. Samples
+that are discarded must have changed nothing. That is proven for PyTorch's own datasets over private
+memory. For other datasets the program states it (`prefetch_next_epoch=True`).
 
-Use it from one thread. What cannot be predicted or proven gives a reason, never an exception.
+Use it from one thread. A loader that cannot be predicted or proven gives a reason, never an
+exception.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ from paceline.loader._sampler import ShardSampler
 from paceline.loader._token_batches import TokenBatches
 
 MISSES_IN_A_ROW = 2
-LONGEST = 4_000_000  # samples; about 0.2 s
-# Iterated twice, these give the same order, or one from their generator. Subclasses may differ.
+LONGEST = 4_000_000  # samples; drawing their order takes about 0.2 s
+# The order of these samplers follows from their generator alone. Subclasses may differ.
 DRAWING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
-# Their order depends on the epoch that the program sets.
+# The order of these samplers depends on the epoch that the program sets.
 TOLD = (DistributedSampler, ShardSampler, TokenBatches)
 SAMPLERS = (SequentialSampler, *TOLD, *DRAWING)
 
@@ -144,28 +145,28 @@ class Order:
         self._sampler = _sampler_of(loader)
         self._workers = loader.num_workers
         self._most = loader.num_workers * loader.prefetch_factor
-        self._epochs: list[int] = []  # that one of TOLD was told
+        self._epochs: list[int] = []  # epochs that the program set, for samplers of TOLD
 
     def begins(self) -> None:
-        """The program has begun a pass."""
+        """Notes that the program has begun a pass."""
         if type(self._sampler) in TOLD:
             self._epochs = [*self._epochs[-1:], self._sampler.epoch]
 
     def predicted(self) -> list[tuple[int, Any]]:
-        """Worker and task, as PyTorch would send them."""
+        """Returns the pairs of worker and task that PyTorch would send first."""
         twin = copy.copy(self._sampler)
         if type(twin) in DRAWING:
             given = twin.generator
             twin.generator = torch.Generator()
             twin.generator.set_state(torch.get_rng_state() if given is None else given.get_state())
             if given is None and type(twin) is RandomSampler:
-                # It takes a seed from the default generator, and numbers from a generator of its
-                # own.
+                # RandomSampler draws a seed from the default generator, and seeds a generator of
+                # its own with it.
                 twin.generator.manual_seed(
                     int(torch.empty((), dtype=torch.int64).random_(generator=twin.generator))
                 )
         if type(twin) in TOLD:
-            # A program that has never set the epoch is unlikely to set it now.
+            # If the program kept the epoch from one pass to the next, it probably never sets it.
             forgotten = len(self._epochs) == 2 and self._epochs[0] == self._epochs[1]
             epoch = twin.epoch + (0 if forgotten else 1)
             if type(twin) is DistributedSampler:
@@ -181,7 +182,7 @@ class Order:
 
 
 def random_state() -> tuple[Any, ...]:
-    """Of the generators that samples may draw from."""
+    """Returns the state of the generators that samples may draw from."""
     numpy = sys.modules.get("numpy")
     return (
         torch.get_rng_state(),
@@ -191,6 +192,7 @@ def random_state() -> tuple[Any, ...]:
 
 
 def restore(state: tuple[Any, ...]) -> None:
+    """Puts back what `random_state` returned."""
     torch.set_rng_state(state[0])
     random.setstate(state[1])
     if state[2] is not None:

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples that are rows of NumPy's files, or records of one size, read natively
-(paceline/records.h).
-"""
+"""Samples that are rows of NumPy's files or records of one size (paceline/records.h)."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ _DTYPES = {
 
 
 class _Functions:
-    """The exported functions, typed. Raises OSError or AttributeError where there are none."""
+    """The exported functions, typed. Raises OSError or AttributeError if the library lacks them."""
 
     def __init__(self) -> None:
         waiting = functools.partial(library.typed, library.opened())  # reads wait for the disk
@@ -67,19 +65,23 @@ def _functions() -> _Functions:
 
 
 class RecordShards(Ordered):
-    """The rows of .npy and .npz files, by number over all files. Reading a row reads that row only:
-    no file is loaded or mapped. For `ShardSampler` a file is a shard.
+    """A dataset of the rows of .npy and .npz files, by number over all files.
+
+    Reading a row reads only that row: no file is loaded or mapped. For `ShardSampler` a file is a
+    shard. A row of an array of shape (rows, ...) is a tensor of shape (...).
 
     Args:
-        paths: the files, as numpy.save and numpy.savez write them.
-        decode: called with each row; the sample is what it returns. None: the row itself, a tensor,
-            or for an .npz a dict of tensors by the names of its arrays.
-        dtype: with `shape`, the files have no header and are such records one after the other.
-        shape: the shape of one record.
+        paths: the files, as numpy.save and numpy.savez write them, in the order that all ranks
+            have.
+        decode: called with each row; its result is the sample. None: the sample is the row. The
+            row of an .npy is a tensor. The row of an .npz is a dict from array names to tensors.
+        dtype: of files without a header, which hold one record after the other.
+        shape: the shape of one record in files without a header.
 
     Raises:
         OSError: a file cannot be read or is compressed; the text names it and the remedy.
-        ValueError: `shape` is given without a `dtype`, or has a side below 1.
+        ValueError: `shape` is given without a `dtype`, or has a side below 1; or `paths` is empty.
+        TypeError: `paths` is a single path, or this PyTorch lacks the dtype of a file.
 
     Example:
         >>> numpy.save(folder / "tokens.npy", numpy.arange(12).reshape(4, 3))
@@ -133,7 +135,7 @@ class RecordShards(Ordered):
             size.value,
         )
 
-    def __reduce__(self) -> Any:  # workers that are not forked open the files themselves
+    def __reduce__(self) -> Any:  # a spawned worker opens the files itself
         dtype, shape = self._raw or (None, ())
         return functools.partial(RecordShards, dtype=dtype, shape=shape), (
             self._paths,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of each loader in this process, for paceline.explain(), and the lines that are said
-once. Holds no loader alive, but tells of those that have gone too.
+"""Accounts of the loaders in this process, for paceline.explain(), and the lines that are printed
+once. An account keeps no loader alive, and outlives it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from paceline._core import contract, reports
 from paceline._core.log import say_once
 
-WAITS = 4096  # of a loader's last batches
+WAITS = 4096  # number of a loader's last batches whose waits are kept
 switch = f"off ({contract.LOADER} is not set)"
 
 
 class Account:
-    """The account of one loader: how its batches came, or why PyTorch's own way was taken."""
+    """The account of one loader: how its batches came, or why PyTorch's own loader serves it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -27,18 +27,17 @@ class Account:
         self.in_slabs = 0
         self.in_messages = 0
         self.pinned = 0
-        self.copies = ""  # why no batch is copied to the device before the program asks
+        self.copies = ""  # why no batch is copied to the device early, or empty
         self.copied = 0
         self.copied_in_vain = 0
         self.why = ""
-        self.why_no_prefetch = ""  # why the next epoch is not prefetched
+        self.why_no_prefetch = ""  # why the next epoch is not prefetched, or empty
         self.hits = 0
         self.misses = 0
         self.batches = 0
         self.waits: collections.deque[float] = collections.deque(maxlen=WAITS)  # seconds
-        self._open: weakref.WeakSet[Any] = (
-            weakref.WeakSet()
-        )  # exchanges of iterators that have not ended
+        # The exchanges of running iterators.
+        self._open: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def began(self, exchange: Any) -> None:
         self.why = ""
@@ -61,7 +60,7 @@ class Account:
         ) = 0
 
     def waited(self, seconds: float) -> None:
-        """The program asked for a batch and waited this long for it."""
+        """Notes that the program waited this long for a batch."""
         self.batches += 1
         self.waits.append(seconds)
 
@@ -96,7 +95,7 @@ class Account:
 
 
 def _measured(accounts: list[Account]) -> dict[str, Any]:
-    """How long the program waited for the last batches of each account."""
+    """Returns how long the program waited for the last batches of these accounts, in seconds."""
     waits = sorted(itertools.chain.from_iterable(account.waits for account in accounts))
     return {
         "batches": sum(account.batches for account in accounts),
@@ -141,7 +140,7 @@ class ImageAccount:
     def __init__(self, name: str, size: str) -> None:
         self.name, self.size = name, size
         self.batches = self.pictures = self.threads = 0
-        self.decoding = 0.0  # seconds of threads, of passes that have ended
+        self.decoding = 0.0  # processor seconds of the threads, in passes that have ended
         self._running = 0.0
         _images.append(self)
 
@@ -178,7 +177,7 @@ class ImageAccount:
         }
 
 
-LIMIT = 64  # accounts to report; a program may make any number of loaders
+LIMIT = 64  # number of accounts kept; a program may make any number of loaders
 _accounts: weakref.WeakKeyDictionary[Any, Account] = weakref.WeakKeyDictionary()
 _all: collections.deque[Account] = collections.deque(maxlen=LIMIT)
 _images: collections.deque[ImageAccount] = collections.deque(maxlen=LIMIT)
@@ -194,13 +193,13 @@ def account_of(loader: Any) -> Account:
             )
             _all.append(account)
         return account
-    except Exception:  # a class that cannot be hashed, for instance
+    except Exception:  # such as a loader class that cannot be hashed
         return Account("loader")
 
 
 def seen() -> list[dict[str, Any]]:
-    """Loaders of one dataset class with the same outcome share an entry, because programs make a
-    loader for every epoch."""
+    """Returns an entry for each kind of loader. Loaders of one dataset class with the same outcome
+    share an entry, because programs make a loader for every epoch."""
     found: dict[tuple[str, ...], dict[str, Any]] = {}
     alike: dict[tuple[str, ...], list[Account]] = {}
     for account in _all:
@@ -232,7 +231,7 @@ def seen() -> list[dict[str, Any]]:
 
 
 def _advice() -> str:
-    """For PyTorch's way, which passes every batch through /dev/shm."""
+    """Returns advice for PyTorch's own loader, which passes every batch through /dev/shm."""
     try:
         found = os.statvfs("/dev/shm")
     except OSError:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the samplers of this package share: whose share of an epoch they give, and how the states of
-one number of ranks are read by another. A rank's state names itself and all that its order follows
-from; how far a rank is, is its `first`.
+"""The common part of this package's samplers: which rank they serve, and how a state of one number
+of ranks is read by another.
+
+A rank's state names the rank and everything that determines its order. `first` is the number of
+samples or batches that the rank has had.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import torch.distributed
 
 State = Mapping[str, Any]
 States = Union[State, Sequence[State]]
-Ranges = list[tuple[int, int]]  # of places in a sequence, in order and apart
+Ranges = list[tuple[int, int]]  # ranges of places in a sequence, ascending and disjoint
 
 
 def check(name: str, value: int, least: int, bits: int) -> None:
@@ -26,7 +28,7 @@ def check(name: str, value: int, least: int, bits: int) -> None:
 
 
 def rank_of(rank: int | None, ranks: int | None) -> tuple[int, int]:
-    """The given rank, else that of torch.distributed, else of a single process."""
+    """Returns the rank and the number of ranks: as given, else torch.distributed's, else 0 of 1."""
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     if ranks is None:
         ranks = torch.distributed.get_world_size() if distributed else 1
@@ -41,11 +43,11 @@ def rank_of(rank: int | None, ranks: int | None) -> tuple[int, int]:
 
 @dataclass
 class Saved:
-    """How far each rank was."""
+    """The progress of all ranks, as `read` found it in their states."""
 
     epoch: int
     firsts: list[int]  # by rank
-    state: State  # one of them, for what they have in common
+    state: State  # one of the states, for their common values
 
     def of(self, rank: int) -> int:
         return self.firsts[rank]
@@ -54,8 +56,10 @@ class Saved:
 def state(
     own: State, place: tuple[int, int, int], first: int, delivered: int, left: tuple[int, str]
 ) -> dict[str, Any]:
-    """Of a rank in an epoch (`place`: epoch, rank, ranks) whose pass began at `first`, `left`
-    samples or batches before its end.
+    """Returns the state of a rank that has had `delivered` samples or batches of a pass.
+
+    `place` is the epoch, the rank and the number of ranks. The pass began at `first`. `left` is how
+    many the pass has from there, and whether they are samples or batches.
     """
     count, what = left
     if not 0 <= delivered <= count:
@@ -68,9 +72,10 @@ def state(
 
 
 def read(states: States, own: State, common: Sequence[str] = ()) -> Saved:
-    """One state stands for all ranks that were with it: those that train in step have all had as
-    much. Else the states of all of them. `own` is what a state must have to fit, `common` what
-    states must also share with each other.
+    """Reads the state of one rank, or the states of all ranks.
+
+    One state stands for all ranks, because ranks that train in step have had equally many. A state
+    must have the values of `own`. Several states must also agree on the names in `common`.
     """
     alone = isinstance(states, Mapping)
     given: list[State] = [states] if isinstance(states, Mapping) else list(states)
@@ -113,7 +118,7 @@ def read(states: States, own: State, common: Sequence[str] = ()) -> Saved:
 
 
 def part(ranges: Ranges, begin: int, end: int) -> Ranges:
-    """What lies from place `begin` up to `end` of the ranges, one after the other."""
+    """Returns the part from place `begin` to `end`. Places are counted in order over all ranges."""
     found: Ranges = []
     at = 0
     for first, last in ranges:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order in which each rank sees the samples of shards, and how an epoch is gone on from, by as
-many ranks or by others.
+"""The order in which each rank sees the samples of shards, and how the same or another number of
+ranks resumes an epoch.
 """
 
 from __future__ import annotations
@@ -19,24 +19,29 @@ _CHUNK = 4096  # samples of the order asked for at once
 
 
 class ShardSampler(Sampler[int]):
-    """One rank's samples of an epoch. It permutes the shards, then the samples within each `window`
-    of shards that are then neighbours. Ranks divide that sequence into blocks, so each reads its
-    own shards. The order follows from `seed`, the epoch and the sizes of the shards, and from no
-    random state.
+    """Yields one rank's samples of an epoch.
+
+    It permutes the shards, then the samples within each `window` of neighbouring shards. The ranks
+    divide that sequence into blocks, so each rank reads its own shards. The order depends only on
+    `seed`, the epoch and the sizes of the shards, and on no random state.
 
     An epoch can be resumed at any sample. A loader fetches ahead, so the program says how many
-    samples it has had. Another number of ranks may resume: they divide what was not delivered, no
-    sample of it twice. Ranks that train in step have had the same number, so the state of any one
-    will do; otherwise give the list of the states of all ranks.
+    samples it has had. Another number of ranks may resume: they divide the samples that were not
+    delivered, and none comes twice. Ranks that train in step have had the same number, so the state
+    of any one is enough. Otherwise give the list of the states of all ranks.
 
     Args:
         shards: `TarShards` or `RecordShards`.
         shuffle: False keeps the order of the files.
-        seed: two samplers with one seed have the same order.
-        rank: this rank's number; None takes it from torch.distributed or the environment.
-        ranks: how many ranks there are; None likewise.
-        window: how many neighbouring shards are shuffled together.
-        drop_last: leaves out the samples that the ranks cannot share out evenly.
+        seed: samplers with the same seed have the same order.
+        rank: this rank's number. None: torch.distributed's, or 0 if that is not initialised.
+        ranks: number of ranks. None: torch.distributed's, or 1.
+        window: number of neighbouring shards that are shuffled together.
+        drop_last: leaves out the samples that do not divide evenly among the ranks. Otherwise the
+            last rank repeats samples from the begin of the epoch.
+
+    Raises:
+        ValueError: an argument is out of range; the text names it.
 
     Example:
         >>> numpy.save(folder / "six.npy", numpy.arange(6))
@@ -66,7 +71,7 @@ class ShardSampler(Sampler[int]):
         flags = (SHUFFLE if shuffle else 0) | (DROP_LAST if drop_last else 0)
         self._order = Order(ctypes.sizeof(Order), flags, seed, 0, rank, ranks, window, 0)
         self._first = 0
-        # Places of the epoch that its ranks divide: all, or what earlier ones have left.
+        # The places of the epoch that the ranks divide: all, or those that earlier ranks left over.
         self._left: _resume.Ranges = self._whole()
 
     def _whole(self) -> _resume.Ranges:
@@ -74,23 +79,24 @@ class ShardSampler(Sampler[int]):
 
     @property
     def epoch(self) -> int:
+        """The epoch of the next pass."""
         return int(self._order.epoch)
 
     def _in_epoch(self, epoch: int) -> ShardSampler:
-        """Another one, whose next pass is what this one's would be after set_epoch."""
+        """Returns a copy whose next pass equals this sampler's after set_epoch(epoch)."""
         twin = copy.copy(self)
         twin._order = Order.from_buffer_copy(self._order)
         twin.set_epoch(epoch)
         return twin
 
     def set_epoch(self, epoch: int) -> None:
-        """Another epoch begins at its begin; the same one stays where it was told to go on."""
+        """Sets the epoch of the next pass. A resumed epoch stays resumed if it is set again."""
         _resume.check("epoch", epoch, 0, 64)
         if epoch != self._order.epoch:
             self._order.epoch, self._first, self._left = epoch, 0, self._whole()
 
     def _block(self, left: _resume.Ranges, ranks: int) -> tuple[int, int]:
-        """How many samples each rank has, and how many there are."""
+        """Returns the number of samples of each rank, and of all ranks together."""
         total = sum(end - begin for begin, end in left)
         return (total // ranks if self._order.flags & DROP_LAST else -(-total // ranks)), total
 
@@ -103,21 +109,26 @@ class ShardSampler(Sampler[int]):
         length, total = self._block(left, order.ranks)
         at, end = order.rank * length + self._first, (order.rank + 1) * length
         while at < end:
-            place = at % total  # the last rank may begin again
+            place = at % total  # without drop_last, the last rank begins again at 0
             count = min(_CHUNK, end - at, total - place)
             for first, last in _resume.part(left, place, place + count):
                 yield from self._shards._places(order, first, last - first)
             at += count
 
     def _identity(self) -> dict[str, Any]:
-        """What a state fits."""
+        """Returns the values that a state must have to be loaded here."""
         order = self._order
         of_order = {name: int(getattr(order, name)) for name in ("flags", "seed", "window")}
         return {**of_order, "shards": self._shards.identity}
 
     def state_dict(self, delivered: int) -> dict[str, Any]:
-        """Of this epoch, when the program has had `delivered` samples of the pass that runs, or has
-        ended.
+        """Returns the state of this epoch, as plain Python values.
+
+        Args:
+            delivered: samples that the program has had in the running or last pass.
+
+        Raises:
+            ValueError: the pass has fewer samples than `delivered`.
         """
         order = self._order
         place = (order.epoch, order.rank, order.ranks)
@@ -127,8 +138,15 @@ class ShardSampler(Sampler[int]):
         return {**state, "left": [list(each) for each in self._left]}
 
     def load_state_dict(self, state: _resume.States) -> None:
-        """The next pass begins where the state was taken. Of another number of ranks, it is one
-        state, where all had as much, or the list of all ranks' states.
+        """Lets the next pass begin where the state was taken, also with another number of ranks.
+
+        Args:
+            state: the state of any rank if all ranks had equally many samples, else the list of
+                the states of all ranks.
+
+        Raises:
+            ValueError: a state is of other shards, settings or passes; the text names the
+                difference.
         """
         saved = _resume.read(state, self._identity(), ["left"])
         left = _resume.ranges_of(saved.state.get("left"), len(self._shards))

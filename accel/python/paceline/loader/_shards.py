@@ -14,7 +14,7 @@ from paceline.loader._ordered import Order, Ordered
 
 
 class _Functions:
-    """The exported functions, typed. Raises OSError or AttributeError where there are none."""
+    """The exported functions, typed. Raises OSError or AttributeError if the library lacks them."""
 
     def __init__(self) -> None:
         waiting = functools.partial(library.typed, library.opened())  # reads wait for the disk
@@ -51,17 +51,21 @@ def _functions() -> _Functions:
 
 
 class TarShards(Ordered):
-    """The samples of tar files in webdataset's convention, by number. Members whose names differ
-    only in the extension are one sample. Opening reads every header of every shard.
+    """A dataset of the samples in tar files, by number, in webdataset's convention.
+
+    Neighbouring members whose names differ only in the extension form one sample. Opening reads
+    every header of every shard, and no data.
 
     Args:
-        paths: the tar files.
-        decode: called with each sample, `{"__key__": key, extension: bytes, ...}`; the sample is
-            what it returns. None: that dict itself.
-        threads: how many shards are opened at a time.
+        paths: the tar files, in the order that all ranks have.
+        decode: called with each sample, a dict `{"__key__": key, extension: bytes, ...}`. Its
+            result is the sample. None: the sample is that dict.
+        threads: number of shards that are opened at a time.
 
     Raises:
         OSError: a shard cannot be read, is compressed or was cut off; the text names it.
+        ValueError: `paths` is empty.
+        TypeError: `paths` is a single path.
 
     Example:
         >>> with tarfile.open(folder / "train.tar", "w") as tar:
@@ -83,7 +87,7 @@ class TarShards(Ordered):
         self._decode, self._threads = decode, threads
         self._open(paths, _functions(), max(1, threads))
 
-    def __reduce__(self) -> Any:  # workers that are not forked open the shards themselves
+    def __reduce__(self) -> Any:  # a spawned worker opens the shards itself
         return TarShards, (self._paths, self._decode, self._threads)
 
     def _sample(self, at: int) -> dict[str, Any]:
@@ -95,7 +99,8 @@ class TarShards(Ordered):
             self._functions.member(
                 self._handle, at, member, ctypes.byref(extension), ctypes.byref(size)
             )
-            data = self._functions.new_bytes(None, size.value)  # nobody else has them yet
+            # Writing to bytes is safe here, because no other code has this object yet.
+            data = self._functions.new_bytes(None, size.value)
             self._read(at, member, self._functions.address_of(data), size.value)
             sample[(extension.value or b"").decode(errors="surrogateescape")] = data
         return sample

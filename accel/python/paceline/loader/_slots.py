@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slots that are lent to batches of the training process. A slot goes back to its worker when the
-last tensor in it has died, here and in every process that was forked meanwhile: a forked child sees
-the same memory, and must not see the next batch in it.
+"""Lends slots of shared memory to the batches of the training process.
 
-A pipe tells when the children of a fork have ended: only they have its writing end.
+A slot returns to its worker when its last tensor has died here and in every process that was forked
+meanwhile. A forked child sees the same memory, so no new batch may be written there before.
+
+A pipe shows when the children of a fork have ended, because only they hold its writing end.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from paceline.loader._native import Region
 
 
 class _Fork:
-    """One fork of this process while slots were lent. `reader` is None if no pipe could be made:
-    the fork then counts as running forever.
+    """One fork of this process while slots were lent. If no pipe could be made, `reader` is None,
+    and the child counts as alive for ever.
     """
 
     def __init__(self, reader: int | None) -> None:
@@ -44,13 +45,13 @@ class _Fork:
 
 
 class Slots:
-    """The slots of one region, in the process that owns it. The interpreter lock protects it: each
-    change is one operation on a dictionary.
+    """The slots of one region, in the process that owns it. The interpreter lock protects the
+    object: each change is one operation on a dictionary.
     """
 
     def __init__(self, region: Region) -> None:
         self.region = region
-        self._lent: dict[tuple[int, int], Any] = {}  # slot: None
+        self._lent: dict[tuple[int, int], Any] = {}  # keys: worker and slot; values: None
         self._forks: dict[tuple[int, int], list[_Fork]] = {}
         self._waiting: dict[tuple[int, int], Any] = {}  # freed here, but not by forked children
         _all.add(self)
@@ -105,9 +106,8 @@ def _buffer_type(size: int) -> Any:
 
 
 # -- forks
-# ------------------------------------------------------------
 
-_pipe: list[tuple[int, int]] = []  # of the fork that is being made
+_pipe: list[tuple[int, int]] = []  # the pipe of the running fork
 
 
 def _before() -> None:
@@ -131,7 +131,7 @@ def _in_parent() -> None:
 
 def _in_child() -> None:
     if _pipe:
-        os.close(_pipe.pop()[0])  # its other end stays open as long as this process lives
+        os.close(_pipe.pop()[0])  # the writing end stays open as long as this process lives
 
 
 os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of samples of different lengths that take the ranks of a step equally long
-(paceline/batches.h).
+"""Batches of samples of different lengths, planned so that all ranks need about equal time for a
+step (paceline/batches.h).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Batching(ctypes.Structure):
 
 
 class _Functions:
-    """The exported functions, typed. Raises OSError or AttributeError where there are none."""
+    """The exported functions, typed. Raises OSError or AttributeError if the library lacks them."""
 
     def __init__(self) -> None:
         waiting = functools.partial(library.typed, library.opened())  # sorting takes its time
@@ -60,7 +60,7 @@ def _functions() -> _Functions:
 
 
 class _Plan:
-    """Every rank's batches of an epoch: batch `step * ranks + rank` is that rank's."""
+    """The batches of all ranks in an epoch. Batch `step * ranks + rank` belongs to that rank."""
 
     def __init__(self, samples: torch.Tensor, ends: torch.Tensor, ranks: int) -> None:
         self.samples, self.ends, self.ranks = samples, ends, ranks
@@ -73,27 +73,31 @@ class _Plan:
 
 
 class TokenBatches(Sampler[Any]):
-    """One rank's batches of samples of different lengths, as the `batch_sampler` of a loader.
-    Samples of like length share a batch, and the batches that the ranks work on in one step cost
-    about as much.
+    """Yields one rank's batches of samples of different lengths, for a loader's `batch_sampler`.
 
-    No batch costs more than `max_tokens`, and every rank has the same number of batches. All of it
-    follows from the arguments and the epoch, on every machine, and from no random state. An epoch
-    takes 16 bytes of memory for each sample. It is resumed as with `ShardSampler`, at any batch.
+    Samples of similar length share a batch. The batches that the ranks work on in one step have
+    about equal cost. No batch costs more than `max_tokens`, and every rank has the same number of
+    batches.
+
+    The batches depend only on the arguments and the epoch, and on no random state. They are the
+    same on every machine. An epoch takes 16 bytes of memory for each sample. It can be resumed at
+    any batch, as with `ShardSampler`.
 
     Args:
-        lengths: a whole number for each sample: a list, or a tensor of shape (samples,).
-        max_tokens: the most that a batch may cost.
-        max_samples: the most samples in a batch; None: any number.
-        padded: a batch costs its longest sample times its samples. False: the sum of its samples,
-            for samples that are packed one behind the other.
-        shards: `TarShards` or `RecordShards`; a pool is then of neighbouring shards, so that a rank
-            reads few at a time.
+        lengths: the length of each sample in tokens: a list of whole numbers, or a tensor of shape
+            (samples,).
+        max_tokens: greatest cost of a batch, in tokens.
+        max_samples: greatest number of samples in a batch; None: any number.
+        padded: True: a batch costs the length of its longest sample times the number of its
+            samples. False: it costs the sum of the lengths, for samples that are packed without
+            padding.
+        shards: `TarShards` or `RecordShards` with these samples. Neighbouring shards then form a
+            pool, so that a rank reads few shards at a time.
         shuffle, seed, rank, ranks, window: as for `ShardSampler`.
-        pool: how many steps' samples are sorted together. More make steps more alike, fewer leave
-            the order more to chance.
-        drop_last: leaves out the samples of a last step that the ranks cannot share out. Otherwise
-            others join them once more.
+        pool: number of steps whose samples are sorted together. A larger pool makes the cost of
+            batches more equal; a smaller one makes the order more random.
+        drop_last: leaves out the samples of an incomplete last step. Otherwise samples from the
+            begin of the epoch fill it.
 
     Raises:
         TypeError: `lengths` are not whole numbers.
@@ -159,19 +163,19 @@ class TokenBatches(Sampler[Any]):
         )
         self._functions = _functions()
         self._first = 0
-        self._past: list[
-            list[int]
-        ] = []  # what ranks before these had of the epoch: batches, by rank
+        # For each earlier number of ranks in this epoch: the batches that each rank had.
+        self._past: list[list[int]] = []
         self._made: _Plan | None = None
-        self._twin: TokenBatches | None = None  # of an epoch that was predicted
+        self._twin: TokenBatches | None = None  # a copy in the predicted epoch
 
     @property
     def epoch(self) -> int:
+        """The epoch of the next pass."""
         return int(self._batching.epoch)
 
     def _in_epoch(self, epoch: int) -> TokenBatches:
-        """Another one, whose next pass is what this one's would be after set_epoch. Its plan is
-        kept for this one.
+        """Returns a copy whose next pass equals this sampler's after set_epoch(epoch). This sampler
+        uses the copy's plan if that epoch comes.
         """
         twin = copy.copy(self)
         twin._order, twin._batching = (
@@ -184,7 +188,7 @@ class TokenBatches(Sampler[Any]):
         return twin
 
     def set_epoch(self, epoch: int) -> None:
-        """Another epoch begins at its begin; the same one stays where it was told to go on."""
+        """Sets the epoch of the next pass. A resumed epoch stays resumed if it is set again."""
         _resume.check("epoch", epoch, 0, 64)
         if epoch != self._batching.epoch:
             self._begin(epoch, [], 0)
@@ -211,8 +215,8 @@ class TokenBatches(Sampler[Any]):
     def _planned(self, sequence: torch.Tensor, ranks: int) -> _Plan:
         batching = _Batching.from_buffer_copy(self._batching)
         batching.ranks = ranks
-        # Of samples of average length; not from the tokens alone, or max_samples would make pools
-        # of more steps.
+        # The samples of average length that fit a batch. Without max_samples here, a pool would
+        # hold more steps than asked.
         in_batch = min(
             batching.max_tokens * len(self._lengths) // max(self._sum, 1), batching.max_samples
         )
@@ -261,9 +265,11 @@ class TokenBatches(Sampler[Any]):
         return (plan.batch(step, rank) for step in range(first, plan.steps))
 
     def balance(self) -> dict[str, float]:
-        """Of this epoch. A step takes as long as its dearest batch: `waiting` is the share of all
-        ranks' time in which they wait for it, 0 where all batches of a step cost the same.
-        `padding` is the share of the tokens that only fill up, where batches are padded.
+        """Returns two fractions of this epoch, each from 0 to 1.
+
+        `waiting` is the fraction of all ranks' time that they wait for the costliest batch of their
+        step; it is 0 if all batches of a step cost the same. `padding` is the fraction of the
+        tokens that are padding; it is 0 without `padded`.
         """
         plan = self._plan()
         if plan.steps == 0:
@@ -274,7 +280,7 @@ class TokenBatches(Sampler[Any]):
         tokens = sums[plan.ends] - sums[begins]
         costs = tokens
         if self._batching.flags & PADDED:
-            costs = lengths[begins] * (plan.ends - begins)  # the longest is the first of its batch
+            costs = lengths[begins] * (plan.ends - begins)  # a batch's first sample is its longest
         dearest = costs.view(plan.steps, plan.ranks).amax(1).sum() * plan.ranks
         return {
             "waiting": float(1 - costs.sum() / dearest),
@@ -282,7 +288,7 @@ class TokenBatches(Sampler[Any]):
         }
 
     def _identity(self) -> dict[str, Any]:
-        """What a state fits."""
+        """Returns the values that a state must have to be loaded here."""
         own = {
             name: int(getattr(self._batching, name))
             for name in ("flags", "seed", "max_tokens", "max_samples")
@@ -292,8 +298,13 @@ class TokenBatches(Sampler[Any]):
         return {**own, "pool": self._pool, "window": window, "shards": shards, "lengths": self._crc}
 
     def state_dict(self, delivered: int) -> dict[str, Any]:
-        """Of this epoch, when the program has had `delivered` batches of the pass that runs, or has
-        ended.
+        """Returns the state of this epoch, as plain Python values.
+
+        Args:
+            delivered: batches that the program has had in the running or last pass.
+
+        Raises:
+            ValueError: the pass has fewer batches than `delivered`.
         """
         place = (self._batching.epoch, self._rank, self._ranks)
         state = _resume.state(
@@ -302,8 +313,15 @@ class TokenBatches(Sampler[Any]):
         return {**state, "past": [list(each) for each in self._past]}
 
     def load_state_dict(self, state: _resume.States) -> None:
-        """The next pass begins where the state was taken. Of another number of ranks, it is one
-        state, where all had as much, or the list of all ranks' states.
+        """Lets the next pass begin where the state was taken, also with another number of ranks.
+
+        Args:
+            state: the state of any rank if all ranks had equally many batches, else the list of
+                the states of all ranks.
+
+        Raises:
+            ValueError: a state is of other lengths, settings or passes; the text names the
+                difference.
         """
         saved = _resume.read(state, self._identity(), ["past"])
         past = _past_of(saved.state.get("past"))
