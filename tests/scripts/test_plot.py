@@ -33,6 +33,15 @@ def test_a_line_for_each_contender() -> None:
     assert low > high
 
 
+def test_labels_of_many_sizes_do_not_cover_one_another() -> None:
+    sizes = [int(4096 * 2 ** (step / 2)) // 4 * 4 for step in range(25)]
+    across = plot.Scale(sizes[0], sizes[-1], plot.LEFT, plot.WIDTH - plot.RIGHT)
+    places = [across(size) for size in plot.labelled(sizes, across)]
+    assert len(places) > 3
+    assert all(b - a >= plot.LABEL for a, b in zip(places, places[1:], strict=False))
+    assert 4096 in plot.labelled(sizes, across)
+
+
 def test_the_pictures_are_those_of_their_data() -> None:
     for data, value in (("comm-one-host", "busbw_MBs"), ("comm-four-hosts", "ms")):
         result = plot.json.loads((ROOT / f"docs/pictures/data/{data}.json").read_text())
