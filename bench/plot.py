@@ -19,6 +19,7 @@ from pathlib import Path
 
 WIDTH, HEIGHT = 720, 420
 LEFT, RIGHT, TOP, BOTTOM = 64, 150, 40, 48
+LABEL = 56  # pixels that the label of a size takes
 COLORS = ("#1f6feb", "#d1242f", "#1a7f37", "#9a6700", "#8250df", "#bf3989", "#57606a", "#0a7ea4")
 UNITS = {"busbw_MBs": "bus bandwidth, MB/s", "ms": "time, ms"}
 
@@ -61,6 +62,15 @@ def text(x: float, y: float, words: str, style: str = "") -> str:
     return f'<text x="{x}" y="{y}" {style}>{escape(words)}</text>'
 
 
+def labelled(sizes: list[int], across: Scale) -> list[int]:
+    """The sizes whose labels have room: powers of two first, where not all have."""
+    chosen: list[int] = []
+    for size in sorted(sizes, key=lambda size: (size & (size - 1) != 0, size)):
+        if all(abs(across(size) - across(other)) >= LABEL for other in chosen):
+            chosen.append(size)
+    return sorted(chosen)
+
+
 def picture(lines: Lines, title: str, unit: str) -> str:
     sizes = sorted({size for points in lines.values() for size, _ in points})
     values = [value for points in lines.values() for _, value in points]
@@ -77,7 +87,7 @@ def picture(lines: Lines, title: str, unit: str) -> str:
     for tick in ticks:
         parts.append(f'<path d="M{LEFT} {up(tick)}H{WIDTH - RIGHT}" stroke="#d0d7de"/>')
         parts.append(text(LEFT - 8, up(tick) + 4, f"{tick:g}", 'text-anchor="end"'))
-    for size in sizes:
+    for size in labelled(sizes, across):
         below = text(across(size), HEIGHT - BOTTOM + 20, size_text(size), 'text-anchor="middle"')
         parts.append(below)
     # Names stand beside the last points, moved apart so that none covers another.

@@ -38,6 +38,7 @@ def choosing(fabric: Fabric, ranks: int, megabits: float, rounds: int, largest: 
         f"load {os.getloadavg()[0]:.1f}\nchosen: {told[0]['choice']}"
     )
     ratios = {}
+    table = {}
     for size in sizes:
         seconds = {
             name: [
@@ -47,16 +48,16 @@ def choosing(fabric: Fabric, ranks: int, megabits: float, rounds: int, largest: 
             ]
             for name in CONTENDERS
         }
-        better = min(("hierarchical", "flat"), key=lambda name: statistics.median(seconds[name]))
+        medians = {name: statistics.median(seconds[name]) * 1e3 for name in CONTENDERS}
+        table.update({f"{name} {size}": {"ms": round(medians[name], 3)} for name in CONTENDERS})
+        better = min(("hierarchical", "flat"), key=lambda name: medians[name])
         # Against its neighbour in time.
         ratios[size] = statistics.median(
             c / b for c, b in zip(seconds["chosen"], seconds[better], strict=True)
         )
         print(
             f"{size:9} bytes  "
-            + "  ".join(
-                f"{name} {statistics.median(seconds[name]) * 1e3:.2f} ms" for name in CONTENDERS
-            )
+            + "  ".join(f"{name} {medians[name]:.2f} ms" for name in CONTENDERS)
             + f"  chosen over {better} {ratios[size]:.3f}"
         )
     good = sum(ratio <= WITHIN for ratio in ratios.values())
@@ -78,6 +79,7 @@ def choosing(fabric: Fabric, ranks: int, megabits: float, rounds: int, largest: 
                 "sizes": len(sizes),
                 "reached": reached,
                 "choice": told[0]["choice"],
+                "table": table,
             }
         )
     )
