@@ -21,7 +21,7 @@ test: ## every test: unit, runtime, breakdown, conformance, chart, dashboard, en
 lint: ## format, static checks and house rules
 	scripts/lint
 
-test-rdma: ## what is said of a real RDMA device: soft RoCE in a virtual machine
+test-rdma: ## tests of RDMA, on soft RoCE in a virtual machine
 	scripts/test rdma
 
 sanitize: ## unit tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
