@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of Paceline that runs inside the training process. Programs need not know it:
-`accelerate`, `explain` and `step` are for those that want to.
+"""The part of Paceline that runs inside the training process.
+
+A job's program need not import it. A program may call `accelerate` to speed itself up, `explain` to
+see what is on, and `step` to number its steps.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ __all__ = ["__version__", "accelerate", "explain", "step"]
 
 
 def step(number: int = -1) -> None:
-    """Marks the end of a training step. Programs whose steps no optimizer of PyTorch ends call it,
-    and those that number their steps themselves.
+    """Marks the end of a training step. Call it if no optimizer of PyTorch ends the steps of the
+    program, or to report the program's own step numbers.
 
     Args:
         number: the program's own number of the step, or -1 for none.
@@ -37,9 +39,10 @@ def accelerate(
     fused: bool = True,
     prefetch_next_epoch: bool | None = None,
 ) -> Any:
-    """Speeds up a training in place, as a job with `spec.acceleration` does it to a program that
-    does not call this. What cannot be sped up is left as it is, and `explain` says why. If ranks
-    train together, call it on every rank with the same arguments.
+    """Speeds up model, optimizer and loader in place, as `spec.acceleration` does in a job.
+
+    What cannot be sped up stays as it is, and `explain` says why. If several ranks train together,
+    call it on every rank with the same arguments.
 
     Args:
         model: a `torch.nn.Module`, or None.
@@ -48,19 +51,20 @@ def accelerate(
         loader: a `torch.utils.data.DataLoader`, a list of them, or None. Its workers write batches
             into shared memory.
         numerics: how much a result may change: "bitwise" (not at all), "reordered" (by rounding) or
-            "lossy". Upper and lower case are the same. A job's class bounds it.
+            "lossy". Upper and lower case are the same. If the job names a stricter class, that
+            one holds.
         precision: "disabled", "tf32", "o1" or "o2", which need `numerics="lossy"`; see
             `paceline.amp` for the last two. None: as the job says.
         fused: False leaves the steps of the optimizers to PyTorch.
         prefetch_next_epoch: see `paceline.loader.DataLoader`.
 
     Returns:
-        What was given, in the same order; one thing as itself, more as a tuple. All are the same
-        objects, but for the optimizer of precision "o2".
+        The arguments that are not None, in the same order: a tuple, or the object itself if there
+        is only one. They are the same objects, except the optimizer with precision "o2".
 
     Raises:
         TypeError: an argument is no model, optimizer or loader.
-        ValueError: a keyword has a value that it cannot have; the text names those that it can.
+        ValueError: a keyword has an unknown value; the text names the known ones.
 
     Example:
         >>> model = torch.nn.Linear(4, 1)
@@ -89,15 +93,16 @@ if TYPE_CHECKING:
 else:
 
     def explain(as_dict: bool = False) -> Any:
-        """Tells which features are on in this process, in which numerics class, why, and at what
-        cost.
+        """Reports which features are on in this process, their numerics class, and the reason if
+        they are off.
 
         Args:
             as_dict: True returns a dict by feature instead of a text.
 
         Returns:
-            A text for people. The dict has for each feature its `state` ("on" or "off"), `reason`,
-            `numerics`, and `seen`: what became of each loader, optimizer or model that it has met.
+            A text, or the dict. For each feature the dict has its `state` ("on" or "off"),
+            `reason`, `numerics`, and `seen`: what Paceline did with each loader, optimizer or model
+            that the program made.
 
         Example:
             >>> paceline.explain(as_dict=True)["step tracing"]["numerics"]
