@@ -27,8 +27,8 @@ CONFORMANCE_TESTS = r"^Api/"
 class Suite:
     """A named set of tests.
 
-    Suites of two lanes run side by side: those of the cluster, which mostly wait for it, and all
-    others, which mostly compute.
+    Suites of two lanes run side by side. The lane of the cluster begins with the suites that mostly
+    wait for it. It goes on with others, so that both lanes take about as long.
     """
 
     about: str
@@ -158,16 +158,6 @@ SUITES: dict[str, Suite] = {
         ("build", "pytorch", "portable"),
         run_runtime,
     ),
-    "kernels": Suite(
-        "the GPU kernels for every architecture, by both CUDA majors; needs no GPU",
-        (),
-        _python("kernels", "tests/gpu"),
-    ),
-    "trainers": Suite(
-        "unmodified trainers (Transformers, Lightning, Accelerate, …): accelerated against plain",
-        ("build", "trainers"),
-        _python("pinned", "tests/trainers", "scripts/trainers-venv"),
-    ),
     "breakdown": Suite(
         "injected truth against the measured breakdown", ("build", "pytorch"), run_breakdown
     ),
@@ -178,20 +168,40 @@ SUITES: dict[str, Suite] = {
         run_conformance,
         lane="cluster",
     ),
+    "e2e": Suite(
+        "jobs and failures on the real two-node cluster",
+        ("build", "tools"),
+        _with_tools("e2e", "tests/e2e"),
+        lane="cluster",
+    ),
+    "wheel": Suite(
+        "the Python package, built as a wheel and installed beside both PyTorch versions",
+        ("pytorch", "portable"),
+        _python("wheel", "tests/package"),
+        lane="cluster",
+    ),
+    "kernels": Suite(
+        "the GPU kernels for every architecture, by both CUDA majors; needs no GPU",
+        (),
+        _python("kernels", "tests/gpu"),
+        lane="cluster",
+    ),
+    "trainers": Suite(
+        "unmodified trainers (Transformers, Lightning, Accelerate, …): accelerated against plain",
+        ("build", "trainers"),
+        _python("pinned", "tests/trainers", "scripts/trainers-venv"),
+        lane="cluster",
+    ),
     "dashboard": Suite(
         "every query of the dashboard on a real Prometheus and a real run",
         ("build",),
         _python("dashboard", "tests/dashboard"),
+        lane="cluster",
     ),
     "chart": Suite(
         "the Helm chart: schema, security contexts, privileges",
         ("tools",),
         _with_tools("chart", "tests/chart"),
-    ),
-    "e2e": Suite(
-        "jobs and failures on the real two-node cluster",
-        ("build", "tools"),
-        _with_tools("e2e", "tests/e2e"),
         lane="cluster",
     ),
 }
