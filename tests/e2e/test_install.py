@@ -27,22 +27,10 @@ def installed(kube: Kube, operator: Operator) -> Iterator[None]:
     operator.stop()
     helm = ["helm", "--kubeconfig", str(kube.kubeconfig), "--namespace", SYSTEM]
     chart = str(ROOT / "helm" / "paceline")
+    options = ["--create-namespace", "--wait", "--timeout=120s"]
     plugin = "--set=agent.devicePlugin.enabled=true"
     try:
-        run(
-            [
-                *helm,
-                "install",
-                "paceline",
-                chart,
-                "--create-namespace",
-                "--wait",
-                "--timeout",
-                "120s",
-                plugin,
-            ],
-            150,
-        )
+        run([*helm, "install", "paceline", chart, *options, plugin], 150)
         yield
     except AssertionError as error:
         raise AssertionError(f"{error}\n{kube.describe(SYSTEM)}\n{kube.describe(AGENTS)}") from None
@@ -53,11 +41,7 @@ def installed(kube: Kube, operator: Operator) -> Iterator[None]:
 
 def test_chart_runs_a_job(kube: Kube, installed: None, namespace: str) -> None:
     spec = {"scheduling": {"priorityClassName": "paceline-normal"}}
-    for node in kube.list("nodes"):
-        name = node["metadata"]["name"]
-        kube.wait(
-            "the node offers slots", lambda name=name: allocatable(kube, name) == "128", AGENTS
-        )
+    wait_for_slots(kube)
     kube.create(
         "trainingjobs", namespace, job("installed", "echo well", replicas=2, processes=2, **spec)
     )
@@ -119,11 +103,7 @@ def counted(text: str, name: str, job: str, namespace: str) -> float:
 def test_the_agent_serves_the_ranks_of_its_slots_and_the_launcher_does_not(
     kube: Kube, installed: None, namespace: str, pytorch_image: None
 ) -> None:
-    for node in kube.list("nodes"):
-        name = node["metadata"]["name"]
-        kube.wait(
-            "the node offers slots", lambda name=name: allocatable(kube, name) == "128", AGENTS
-        )
+    wait_for_slots(kube)
     spec = job("measured", MEASURED, replicas=1)
     spec["spec"]["roles"][0]["template"]["spec"]["containers"][0]["image"] = PYTORCH_IMAGE
     kube.create("trainingjobs", namespace, spec)
@@ -148,20 +128,10 @@ def test_the_agent_serves_the_ranks_of_its_slots_and_the_launcher_does_not(
     assert "paceline_steps_total{" not in own, own
     assert "paceline_job_replicas_gathered{" in own, own
 
-    def running(but: str) -> list[str]:
-        pods = [
-            each["metadata"]
-            for each in kube.list("pods", AGENTS)
-            if each["spec"].get("nodeName") == node
-        ]
-        return [
-            each["name"] for each in pods if each["name"] != but and "deletionTimestamp" not in each
-        ]
-
-    (agent,) = running("")
+    (agent,) = agents_on(kube, node)
     told = seen[-1]
     kube.delete("pods", AGENTS, agent, gracePeriodSeconds="0")
-    kube.wait("another agent starts", lambda: bool(running(agent)), AGENTS)
+    kube.wait("another agent starts", lambda: bool({*agents_on(kube, node)} - {agent}), AGENTS)
     # A pod that is deleted so is gone for the API server before its processes are: the first agent
     # may read on until the second one does.
     kube.wait("the new agent goes on", lambda: served(10), AGENTS)
@@ -343,14 +313,28 @@ def allocatable(kube: Kube, node: str) -> str:
     return kube.get("nodes", "", node)["status"]["allocatable"].get("paceline.dev/runtime", "0")
 
 
-def registrations(kube: Kube, node: str) -> int:
-    """How often the agent that runs on a node now has told the kubelet of its slots."""
-    running = [
+def wait_for_slots(kube: Kube) -> None:
+    """Waits until every node offers slots."""
+    for node in kube.list("nodes"):
+        name = node["metadata"]["name"]
+        kube.wait(
+            "the node offers slots", lambda name=name: allocatable(kube, name) == "128", AGENTS
+        )
+
+
+def agents_on(kube: Kube, node: str) -> list[str]:
+    """The agents of a node that are not being deleted."""
+    return [
         pod["metadata"]["name"]
         for pod in kube.list("pods", AGENTS)
         if pod["spec"].get("nodeName") == node and "deletionTimestamp" not in pod["metadata"]
     ]
-    return sum(kube.logs(AGENTS, name, "agent").count("the kubelet knows of") for name in running)
+
+
+def registrations(kube: Kube, node: str) -> int:
+    """How often the agent that runs on a node now has told the kubelet of its slots."""
+    logs = (kube.logs(AGENTS, name, "agent") for name in agents_on(kube, node))
+    return sum(log.count("the kubelet knows of") for log in logs)
 
 
 def test_a_slot_outlives_the_kubelet_and_the_agent(
