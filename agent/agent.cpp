@@ -25,17 +25,17 @@ Agent::Agent(Root root, GpuLibrary& library, Publisher& publisher, Metrics& metr
       clock_(clock),
       options_(std::move(options)),
       probe_at_(clock.steady()),
-      pulse_at_(clock.steady() + options_.pulse_interval),
+      poll_at_(clock.steady() + options_.poll_interval),
       settler_(options_.link_hold),
       uplink_(publisher, metrics, clock,
               {options_.renew_interval, options_.retry_first, options_.probe_interval}),
       alive_at_ns_(clock.steady().time_since_epoch().count()) {}
 
 SteadyTime Agent::look() {
-  if (clock_.steady() >= pulse_at_) feel_pulse();
+  if (clock_.steady() >= poll_at_) poll_for_changes();
   if (clock_.steady() >= probe_at_) probe();
   alive_at_ns_ = clock_.steady().time_since_epoch().count();
-  return std::min(probe_at_, pulse_at_);
+  return std::min(probe_at_, poll_at_);
 }
 
 SteadyTime Agent::tick(const std::stop_token& stop) {
@@ -43,13 +43,13 @@ SteadyTime Agent::tick(const std::stop_token& stop) {
   return std::min(look_at, uplink_.tick(stop));
 }
 
-void Agent::feel_pulse() {
-  pulse_at_ = clock_.steady() + options_.pulse_interval;
+void Agent::poll_for_changes() {
+  poll_at_ = clock_.steady() + options_.poll_interval;
   if (probe_at_ <= clock_.steady()) return;
   if (runtime() != runtime_ ||
       (options_.links != nullptr && options_.links->changes() != link_changes_)) {
     probe_at_ = clock_.steady();
-  } else if (fingerprint(root_, library_, known_) != pulse_) {
+  } else if (fingerprint(root_, library_, known_) != fingerprint_) {
     spdlog::info("a link or a device changed: probing now");
     probe_at_ = clock_.steady();
   }
@@ -59,35 +59,33 @@ std::optional<Summary> Agent::runtime() const {
   return options_.runtime ? std::optional(options_.runtime()) : std::nullopt;
 }
 
-PrivilegedScan Agent::look_back() {
-  PrivilegedScan looked = read_privileged_scan(options_.looked);
-  if (looked.problem != looked_complaint_ && !looked.problem.empty())
-    spdlog::warn("{}", looked.problem);
-  looked_complaint_ = looked.problem;
+PrivilegedScan Agent::read_scan() {
+  PrivilegedScan scan = read_privileged_scan(options_.scan);
+  if (scan.problem != scan_complaint_ && !scan.problem.empty()) spdlog::warn("{}", scan.problem);
+  scan_complaint_ = scan.problem;
   // Log once for each scan, since its age grows with every probe.
   const auto key = [](const std::optional<WallTime>& time) {
     return time ? format_time(*time) : std::string("-");
   };
-  const std::string times = key(looked.pci.taken()) + key(looked.registrations_taken());
-  const std::string ages = ages_text(options_.looked, looked, clock_.wall());
-  if (times != looked_said_ && !ages.empty()) spdlog::info("privileged scan: {}", ages);
-  looked_said_ = times;
-  metrics_.looked(looked.pci.taken(), looked.registrations_taken());
-  return looked;
+  const std::string times = key(scan.pci.taken()) + key(scan.registrations_taken());
+  const std::string ages = ages_text(options_.scan, scan, clock_.wall());
+  if (times != scan_times_ && !ages.empty()) spdlog::info("privileged scan: {}", ages);
+  scan_times_ = times;
+  metrics_.privileged_scan(scan.pci.taken(), scan.registrations_taken());
+  return scan;
 }
 
 void Agent::probe() {
   const auto began = clock_.steady();
   // Before the probe, so that a later change shows in the next fingerprint.
   known_ = probe_pci(root_);
-  pulse_ = fingerprint(root_, library_, known_);
+  fingerprint_ = fingerprint(root_, library_, known_);
   Hardware hardware = probe_hardware(root_, library_);
   const auto settled = settler_.apply(hardware, began);
-  PrivilegedScan looked = look_back();
-  Settings settings = read_settings(root_, hardware, looked.pci);
+  PrivilegedScan scan = read_scan();
+  Settings settings = read_settings(root_, hardware, scan.pci);
   auto earlier = counters_.compare(settings.counters, began);
-  const Node node(hardware, std::move(settings), std::move(earlier),
-                  std::move(looked.registrations));
+  const Node node(hardware, std::move(settings), std::move(earlier), std::move(scan.registrations));
   const auto findings = run_checks(node);
   metrics_.counted(read_device_counters(root_, hardware), hardware.gpu.gpus);
   metrics_.probed(hardware, clock_.steady() - began);

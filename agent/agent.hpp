@@ -34,12 +34,12 @@ namespace paceline::agent {
 struct AgentOptions {
   std::chrono::milliseconds probe_interval{30000};
   std::chrono::milliseconds renew_interval{10000};
-  std::chrono::milliseconds pulse_interval{3000};
+  std::chrono::milliseconds poll_interval{3000};
   /// How long a link must be up after it was down, before it is reported as up.
   std::chrono::milliseconds link_hold{30000};
   std::chrono::milliseconds retry_first{1000};
   /// Results of the privileged scan that ran before this agent started.
-  PrivilegedScanFiles looked;
+  PrivilegedScanFiles scan;
   /// Receives the documents of every probe for the node's server; borrowed. Null: they are not
   /// served.
   Documents* documents = nullptr;
@@ -75,9 +75,9 @@ class Agent {
  private:
   SteadyTime look();
   void probe();
-  PrivilegedScan look_back();
+  PrivilegedScan read_scan();
   std::vector<Finding> told_with(std::vector<Finding> findings) const;
-  void feel_pulse();
+  void poll_for_changes();
   std::optional<Summary> runtime() const;
 
   const Root root_;
@@ -86,15 +86,15 @@ class Agent {
   const Clock& clock_;
   const AgentOptions options_;
   SteadyTime probe_at_;
-  SteadyTime pulse_at_;
+  SteadyTime poll_at_;
   std::vector<PciFunction> known_;
-  std::string pulse_;
+  std::string fingerprint_;
   std::optional<Summary> runtime_;  // as last reported
   std::uint64_t link_changes_ = 0;  // as last reported
   LinkDebounce settler_;
   CounterWindow counters_;
-  std::string looked_complaint_;
-  std::string looked_said_;
+  std::string scan_complaint_;
+  std::string scan_times_;
   Uplink uplink_;
   std::atomic<std::int64_t> alive_at_ns_;
 };

@@ -53,7 +53,7 @@ struct Options {
   std::string pod_address;
   std::optional<std::uint16_t> links_port;
   agent::LinkServiceOptions links;
-  agent::PrivilegedScanFiles looked;
+  agent::PrivilegedScanFiles scan;
   agent::InjectorOptions inject;
   double records_per_second = agent::CollectLimits().records_per_second;
   std::string kubelet = "/var/lib/kubelet";
@@ -133,13 +133,13 @@ int die(const Error& error) {
 
 int print_fabric(const Options& options, const agent::Root& root, agent::GpuLibrary& library) {
   const auto hardware = agent::probe_hardware(root, library);
-  auto scan = agent::read_privileged_scan(options.looked);
+  auto scan = agent::read_privileged_scan(options.scan);
   if (!scan.problem.empty()) {
     std::cerr << "paceline-agent: " << scan.problem << "\n";
     return 1;
   }
   // On stderr and not in the document: an age would differ at every call.
-  if (const auto ages = ages_text(options.looked, scan, SystemClock().wall()); !ages.empty())
+  if (const auto ages = ages_text(options.scan, scan, SystemClock().wall()); !ages.empty())
     std::cerr << "privileged scan: " << ages << "\n";
   const auto findings = agent::run_checks(agent::Node(
       hardware, agent::read_settings(root, hardware, scan.pci), {}, std::move(scan.registrations)));
@@ -222,7 +222,7 @@ int run(const Options& options) {
   agent::Publisher publisher(**api, clock, publishing);
   agent::AgentOptions timing;
   timing.probe_interval = std::chrono::seconds(options.probe_seconds);
-  timing.looked = options.looked;
+  timing.scan = options.scan;
   agent::Documents documents(options.node_name);
   timing.documents = &documents;
   timing.links = publishing.links;
@@ -324,10 +324,10 @@ int main(int argc, char** argv) {
   app.add_option("--probe-seconds", options.probe_seconds, "pause between two probes")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
-  app.add_option("--pci-config", options.looked.pci_config,
+  app.add_option("--pci-config", options.scan.pci_config,
                  "folder that paceline-probe --pci-config wrote before this program started; it "
                  "may be missing");
-  app.add_option("--registrations", options.looked.registrations,
+  app.add_option("--registrations", options.scan.registrations,
                  "report of paceline-probe (its --output), written before this program started; "
                  "may be absent");
   app.add_option("--runtime", options.inject.source,

@@ -40,30 +40,29 @@ std::string recalled_text(const Registrations& registrations, WallTime now) {
 }  // namespace
 
 PrivilegedScan read_privileged_scan(const PrivilegedScanFiles& files) {
-  PrivilegedScan looked;
-  looked.pci = PciSnapshot(files.pci_config);
-  if (files.registrations.empty()) return looked;
+  PrivilegedScan scan;
+  scan.pci = PciSnapshot(files.pci_config);
+  if (files.registrations.empty()) return scan;
   const auto text = read_text(files.registrations);
-  if (!text) return looked;
+  if (!text) return scan;
   auto report = read_registrations(*text);
   if (report) {
-    looked.registrations = std::move(*report);
+    scan.registrations = std::move(*report);
   } else {
-    looked.problem = "cannot use " + files.registrations.string() + ": " + report.error().message;
+    scan.problem = "cannot use " + files.registrations.string() + ": " + report.error().message;
   }
-  return looked;
+  return scan;
 }
 
-std::string ages_text(const PrivilegedScanFiles& files, const PrivilegedScan& looked,
-                      WallTime now) {
+std::string ages_text(const PrivilegedScanFiles& files, const PrivilegedScan& scan, WallTime now) {
   std::string text;
   if (!files.pci_config.empty())
-    text = age_text("PCI configuration", looked.pci.taken().has_value(), looked.pci.taken(), now);
+    text = age_text("PCI configuration", scan.pci.taken().has_value(), scan.pci.taken(), now);
   if (!files.registrations.empty()) {
     text += (text.empty() ? "" : ", ");
-    text += age_text("registrations", looked.registrations.has_value(),
-                     looked.registrations_taken(), now);
-    if (looked.registrations) text += recalled_text(*looked.registrations, now);
+    text +=
+        age_text("registrations", scan.registrations.has_value(), scan.registrations_taken(), now);
+    if (scan.registrations) text += recalled_text(*scan.registrations, now);
   }
   return text;
 }

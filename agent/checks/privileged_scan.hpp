@@ -38,6 +38,6 @@ PrivilegedScan read_privileged_scan(const PrivilegedScanFiles& files);
 
 /// "PCI configuration of 12s ago, registrations of 3h20m ago"; says so if a requested file is
 /// missing. Empty if no file was requested.
-std::string ages_text(const PrivilegedScanFiles& files, const PrivilegedScan& looked, WallTime now);
+std::string ages_text(const PrivilegedScanFiles& files, const PrivilegedScan& scan, WallTime now);
 
 }  // namespace paceline::agent

@@ -218,8 +218,8 @@ void Metrics::counted(std::vector<CounterReading> readings, std::vector<Gpu> gpu
   impl_->linked = std::move(gpus);
 }
 
-void Metrics::looked(const std::optional<WallTime>& pci_config,
-                     const std::optional<WallTime>& registrations) {
+void Metrics::privileged_scan(const std::optional<WallTime>& pci_config,
+                              const std::optional<WallTime>& registrations) {
   const std::lock_guard lock(impl_->mutex);
   for (const auto& [of, time] :
        {std::pair{"pci-config", pci_config}, std::pair{"registrations", registrations}}) {

@@ -32,8 +32,8 @@ class Metrics {
   /// The devices' counters at the last probe.
   void counted(std::vector<CounterReading> readings, std::vector<Gpu> gpus);
   /// The times of the privileged scan; nullopt if there was none.
-  void looked(const std::optional<WallTime>& pci_config,
-              const std::optional<WallTime>& registrations);
+  void privileged_scan(const std::optional<WallTime>& pci_config,
+                       const std::optional<WallTime>& registrations);
   void published(bool wrote);
   void publish_failed();
   void lease_renewed();

@@ -190,12 +190,12 @@ TEST(PrivilegedLook, EndsWellWhateverItFinds) {
                                   machine.tree().folder() / "look/registrations.json"};
   const auto before = std::chrono::floor<std::chrono::seconds>(SystemClock().wall());
   EXPECT_EQ(look(machine, "--exit-zero"), 0);
-  const PrivilegedScan looked = read_privileged_scan(files);
+  const PrivilegedScan scan = read_privileged_scan(files);
   const auto after = SystemClock().wall();
-  ASSERT_TRUE(looked.registrations && looked.registrations_taken() && looked.pci.taken());
-  EXPECT_THAT(looked.registrations->problem, HasSubstr("libnowhere.so"));
-  EXPECT_TRUE(*looked.pci.taken() >= before && *looked.pci.taken() <= after);
-  EXPECT_TRUE(*looked.registrations_taken() >= before && *looked.registrations_taken() <= after);
+  ASSERT_TRUE(scan.registrations && scan.registrations_taken() && scan.pci.taken());
+  EXPECT_THAT(scan.registrations->problem, HasSubstr("libnowhere.so"));
+  EXPECT_TRUE(*scan.pci.taken() >= before && *scan.pci.taken() <= after);
+  EXPECT_TRUE(*scan.registrations_taken() >= before && *scan.registrations_taken() <= after);
   EXPECT_EQ(look(machine, ""), 2);  // for a person it could not look
   // If the report cannot be written, the older one is removed, so that no reader takes it for this
   // one.

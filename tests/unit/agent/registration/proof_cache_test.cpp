@@ -95,10 +95,10 @@ TEST_F(KeptProofs, StandForGpusThatAreBusyAtTheNextLooks) {
   auto third = look(kFirst + 3h, "*");
   apply_cached_proofs(third, read(kFirst + 3h).attempts);
   tree.write("report.json", registrations_json(third));
-  const PrivilegedScan looked = read_privileged_scan({{}, tree.folder() / "report.json"});
-  ASSERT_TRUE(looked.registrations) << looked.problem;
-  EXPECT_EQ(*looked.registrations, third);
-  EXPECT_EQ(ages_text({{}, tree.folder() / "report.json"}, looked, kFirst + 4h),
+  const PrivilegedScan scan = read_privileged_scan({{}, tree.folder() / "report.json"});
+  ASSERT_TRUE(scan.registrations) << scan.problem;
+  EXPECT_EQ(*scan.registrations, third);
+  EXPECT_EQ(ages_text({{}, tree.folder() / "report.json"}, scan, kFirst + 4h),
             "registrations of 1h ago (those of 2 GPUs that had work then: of 4h ago)");
 }
 

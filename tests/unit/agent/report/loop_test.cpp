@@ -54,7 +54,7 @@ TEST_F(PublisherTest, TheLoopProbesRenewsAndLivesWithoutAnApiServer) {
   clock_.advance(10s);
   next = agent.tick();
   EXPECT_TRUE(agent.ready());
-  EXPECT_EQ(next, clock_.steady() + 3s);  // the pulse comes before the Lease and the next probe
+  EXPECT_EQ(next, clock_.steady() + 3s);  // the poll comes before the Lease and the next probe
   EXPECT_EQ(stored()["status"]["nics"][0]["name"], "eth0");
   const std::string text = metrics.text();
   EXPECT_THAT(text, HasSubstr("paceline_agent_lease_renewals_total{node=\"n1\"} 1"));
@@ -76,7 +76,7 @@ TEST_F(PublisherTest, AnApiServerThatHangsHoldsUpNobodyWhoLooksAtTheNode) {
   NoGpus library;
   Metrics metrics("n1", "0.1.0");
   AgentOptions options;
-  options.pulse_interval = 5ms;
+  options.poll_interval = 5ms;
   options.probe_interval = 20ms;
   SystemClock clock;
   std::promise<void> asked;
@@ -163,7 +163,7 @@ class ChangingMachine : public PublisherTest {
     // The defaults are tested, because a longer interval would find changes too late.
     AgentOptions options;
     // These files do not exist until a test writes them.
-    options.looked = {tree_.folder() / "pci-config", tree_.folder() / "registrations.json"};
+    options.scan = {tree_.folder() / "pci-config", tree_.folder() / "registrations.json"};
     agent_.emplace(tree_.root(), *library_, *publisher_, metrics_, clock_, options);
     agent_->tick();
   }
@@ -304,7 +304,7 @@ TEST_F(ChangingMachine, AFailedCheckIsConditionAndMetric) {
       metrics_.text(),
       HasSubstr("paceline_check_status{node=\"n1\",check=\"peermem-loaded\",status=\"pass\"} 1"));
   const auto before = fabric_writes();
-  tree_.write("proc/sys/kernel/osrelease", "4.18.0-553.el8\n");
+  tree_.write("proc/sys/kernel/osrelease", "4.19.0-27-amd64\n");
   tree_.remove("sys/module/nvidia_peermem");
   run_for(31s);
   EXPECT_EQ(condition(status(), "GpuDirectReady")["reason"], "dmabuf");
