@@ -83,13 +83,22 @@ CLI::App* add_run(CLI::App& app, paceline::cli::RunOptions& options) {
 /// The options that choose another machine than this one. Returns --nccl-topo.
 template <typename Machine>
 CLI::Option* add_machine(CLI::App& command, Machine& machine) {
-  command.add_option("--root", machine.root,
-                     "folder with the sys and proc of another machine, or a recording");
-  command.add_option("--nvml", machine.nvml,
-                     "a recorded answer of NVML (nvml.json of a recording)");
-  return command.add_option("--nccl-topo", machine.nccl_topo,
-                            "a topology file as NCCL reads and writes it, instead of a machine; "
-                            "what it lacks is unknown");
+  // An empty value would silently mean this machine.
+  const CLI::Validator not_empty(
+      [](const std::string& value) { return value.empty() ? "an empty value: give a path" : ""; },
+      "PATH");
+  command
+      .add_option("--root", machine.root,
+                  "folder with the sys and proc of another machine, or a recording")
+      ->check(not_empty);
+  command
+      .add_option("--nvml", machine.nvml, "a recorded answer of NVML (nvml.json of a recording)")
+      ->check(not_empty);
+  return command
+      .add_option("--nccl-topo", machine.nccl_topo,
+                  "a topology file as NCCL reads and writes it, instead of a machine; what it "
+                  "lacks is unknown. With --root (/ is this machine): only the places of devices")
+      ->check(not_empty);
 }
 
 /// The options that choose a node of a cluster; no option of this machine goes with them.

@@ -4,9 +4,12 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "agent/checks/check_functions.hpp"
+#include "agent/probe/hardware/rdma.hpp"
 
 namespace paceline::agent {
 namespace {
@@ -35,6 +38,10 @@ std::vector<End> ends_of(const Node& node, bool gpus = true) {
 
 void check_ats(const Node& node, Findings& found) {
   for (const auto* nic : node.compute_nics) {
+    if (is_efa(*nic)) {
+      found.set_aside(nic->name, "AWS lets GPUs and EFA talk directly without the guest's doing");
+      continue;
+    }
     const auto* setup = node.setup(nic->pci_address);
     // The whole configuration space of a machine without PCI Express, which has no room for ATS.
     constexpr std::size_t kConventional = 256;
@@ -132,6 +139,39 @@ void check_one_link(const Node& node, const End& end, Findings& found) {
     return found.unknown(
         end.label, std::string(text.data()) + "; an idle GPU lowers its link: look under load");
   found.bad(end.label, text.data());
+}
+
+/// A topology file holds the most that a device and its slot can do together. Only devices of one
+/// kind can be compared.
+void compare_links(const Node& node, Findings& found) {
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<double, int>> best;
+  const auto kind = [](const PciFunction& function) {
+    return std::pair(function.vendor, function.device);
+  };
+  for (const auto& end : ends_of(node)) {
+    const PciFunction* function = node.function(end.address);
+    if (function == nullptr) continue;
+    auto& [speed, width] = best[kind(*function)];
+    speed = std::max(speed, speed_of(function->link_speed));
+    width = std::max(width, width_of(function->link_width));
+  }
+  for (const auto& end : ends_of(node)) {
+    const PciFunction* function = node.function(end.address);
+    const double speed = function == nullptr ? 0 : speed_of(function->link_speed);
+    const int width = function == nullptr ? 0 : width_of(function->link_width);
+    if (speed <= 0 || width <= 0) {
+      found.unknown(end.label, "the topology file holds no link speed and width");
+      continue;
+    }
+    const auto [most, widest] = best[kind(*function)];
+    const std::string says =
+        function->link_speed + " x" + function->link_width + " at most, says the topology file";
+    if (speed < most || width < widest) {
+      found.warn(end.label, says + ": less than other devices of its kind");
+    } else {
+      found.pass(end.label, says);
+    }
+  }
 }
 
 }  // namespace
@@ -246,6 +286,7 @@ void check_pcie_relaxed_ordering(const Node& node, Findings& found) {
 
 void check_pcie_link(const Node& node, Findings& found) {
   if (node.fabric.gpus.empty()) return found.skip("no accelerator");
+  if (node.hardware.from_topology_file) return compare_links(node, found);
   for (const auto& end : ends_of(node)) {
     const bool c2c =
         std::any_of(node.hardware.gpu.gpus.begin(), node.hardware.gpu.gpus.end(),

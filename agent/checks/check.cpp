@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/probe/hardware/accelerator.hpp"
+#include "common/base/printable.hpp"
+
 namespace paceline::agent {
 namespace {
 
@@ -12,9 +15,7 @@ constexpr std::size_t kMaxEvidence = 240;
 /// Parts of the text come from devices: keep it printable and short.
 std::string clean_text(std::string text) {
   if (text.size() > kMaxEvidence) text = text.substr(0, kMaxEvidence - 3) + "...";
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
-  return text;
+  return printable(std::move(text));
 }
 
 /// The bridges from the GPU up to the common bridge and down to the NIC; empty if they share only
@@ -35,23 +36,14 @@ std::vector<std::string> way_between(const PciFunction& a, const PciFunction& b)
 
 std::vector<const RdmaDevice*> compute_nics_of(const Hardware& hardware, const Fabric& fabric) {
   std::vector<const RdmaDevice*> nics;
-  const auto on_rail = [&](const RdmaDevice& device) {
-    // Rails exist only with GPUs. Without GPUs, a port without a link may be intended.
-    if (fabric.gpus.empty()) {
-      return std::any_of(device.ports.begin(), device.ports.end(),
-                         [](const RdmaPort& port) { return port.state == "ACTIVE"; });
-    }
-    return std::any_of(fabric.rails.begin(), fabric.rails.end(),
-                       [&](const Rail& rail) { return rail.nic == device.name; });
-  };
   for (const auto& device : hardware.rdma) {
-    // A NIC that runs at a lower rate is on no rail but is meant for one.
-    const bool twin =
-        !device.board_id.empty() && !device.pci_address.empty() &&
-        std::any_of(hardware.rdma.begin(), hardware.rdma.end(), [&](const RdmaDevice& other) {
-          return other.board_id == device.board_id && on_rail(other);
-        });
-    if (twin || on_rail(device)) nics.push_back(&device);
+    // Rails serve GPUs. Without GPUs, a port without a link may be intended.
+    const bool used = fabric.gpus.empty()
+                          ? std::any_of(device.ports.begin(), device.ports.end(),
+                                        [](const RdmaPort& port) { return port.state == "ACTIVE"; })
+                          : std::any_of(fabric.rails.begin(), fabric.rails.end(),
+                                        [&](const Rail& rail) { return rail.nic == device.name; });
+    if (used) nics.push_back(&device);
   }
   return nics;
 }
@@ -75,7 +67,7 @@ Node::Node(Hardware machine, Settings setup, std::optional<EarlierCounters> befo
       fabric(relate(hardware)) {
   nvidia = std::any_of(fabric.gpus.begin(), fabric.gpus.end(), [&](const FabricDevice& gpu) {
     const PciFunction* found = function(gpu.address);
-    return found != nullptr && found->vendor == 0x10de;
+    return found != nullptr && is_nvidia(*found);
   });
   is_virtual = settings.hypervisor || fabric.virtual_topology;
   compute_nics = compute_nics_of(hardware, fabric);
@@ -85,8 +77,6 @@ Node::Node(Hardware machine, Settings setup, std::optional<EarlierCounters> befo
                        [&](const RdmaDevice* device) { return device->name == nic.label; });
   };
   for (std::size_t row = 0; row < fabric.gpus.size(); ++row) {
-    // Do not use the rails here: a NIC that runs at a lower rate is on no rail but may be the GPU's
-    // nearest.
     auto nearest = PathClass::kSys;
     for (std::size_t column = 0; column < fabric.nics.size(); ++column) {
       if (used(fabric.nics[column])) nearest = std::min(nearest, fabric.gpu_nic[row][column].kind);
@@ -112,6 +102,11 @@ const PciFunction* Node::function(std::string_view address) const {
 const FunctionSettings* Node::setup(const std::string& address) const {
   const auto found = settings.functions.find(address);
   return found == settings.functions.end() ? nullptr : &found->second;
+}
+
+bool Node::is_compute(const RdmaDevice& device) const {
+  return std::any_of(compute_nics.begin(), compute_nics.end(),
+                     [&](const RdmaDevice* nic) { return nic == &device; });
 }
 
 void Findings::add(Verdict verdict, std::string_view subject, std::string evidence) {

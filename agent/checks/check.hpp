@@ -86,10 +86,10 @@ struct Node {
 
   const PciFunction* function(std::string_view address) const;
   const FunctionSettings* setup(const std::string& address) const;
+  bool is_compute(const RdmaDevice& device) const;
 };
 
-/// The NICs that jobs use: those of the rails, and slower ones of the same board. Without
-/// accelerators: those with a link.
+/// The NICs that jobs use: those of the rails. Without accelerators: those with a link.
 std::vector<const RdmaDevice*> compute_nics_of(const Hardware& hardware, const Fabric& fabric);
 
 struct Check;
@@ -112,6 +112,10 @@ class Findings {
   /// For a value that cannot be read without privilege.
   void hidden(std::string_view subject, const FunctionSettings* setup);
   void skip(std::string evidence) { add(Verdict::kSkip, "", std::move(evidence)); }
+  /// For a device that the check leaves out, so that a person sees why.
+  void set_aside(std::string_view subject, std::string evidence) {
+    add(Verdict::kSkip, subject, std::move(evidence));
+  }
 
  private:
   void add(Verdict verdict, std::string_view subject, std::string evidence);

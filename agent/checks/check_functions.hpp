@@ -10,8 +10,13 @@
 
 namespace paceline::agent {
 
-// health.cpp: whether the GPUs are there at all
+// health.cpp: whether the GPUs are there at all, and whether they are failing
 void check_gpu_health(const Node& node, Findings& found);
+void check_gpu_memory(const Node& node, Findings& found);
+void check_xid(const Node& node, Findings& found);
+
+// driver.cpp: whether the NICs have drivers
+void check_rdma_driver(const Node& node, Findings& found);
 
 // registration.cpp: which way GPU memory is registered with a NIC
 /// The GPU of an attempt; null if this node does not have it.

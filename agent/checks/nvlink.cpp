@@ -117,6 +117,8 @@ bool tell_exports(const Node& node, Findings& found) {
 
 void check_nvlink(const Node& node, Findings& found) {
   if (!has_nvidia(node, found)) return;
+  if (node.hardware.from_topology_file)
+    return found.unknown("", "a topology file lists links, and not whether they are active");
   if (node.hardware.gpu.gpus.empty()) return found.unknown("", "NVML shows no GPU");
   bool any = false;
   bool listed = false;
@@ -191,9 +193,13 @@ void check_imex(const Node& node, Findings& found) {
   if (!has_device(node.settings, kDevice))
     return found.bad("", "the driver offers no " + std::string(kDevice) + " device");
   const bool runs_here = runs(node.settings, "nvidia-imex");
-  if (node.settings.sees_all_processes && !runs_here)
-    return found.bad("", "no nvidia-imex runs on this node");
   if (tell_exports(node, found)) return;
+  if (node.settings.sees_all_processes && !runs_here) {
+    return found.unknown(
+        "",
+        "no nvidia-imex runs on this node: right where ComputeDomains start it for each job, "
+        "else start it");
+  }
   if (runs_here) {
     return found.unknown(
         "",

@@ -54,6 +54,20 @@ void judge_affinity(const Node& node, Findings& found) {
   }
 }
 
+/// NCCL's route PXN: over NVLink to a GPU that has a NIC behind its own switches. Empty if there is
+/// none.
+std::string proxy_route(const Node& node, const FabricDevice& gpu) {
+  const auto row = static_cast<std::size_t>(&gpu - node.fabric.gpus.data());
+  for (const auto& pair : node.pairs) {
+    const auto other = static_cast<std::size_t>(pair.gpu - node.fabric.gpus.data());
+    const Path& link = node.fabric.gpu_gpu[row][other];
+    if (other == row || link.kind != PathClass::kNvl || pair.kind > PathClass::kP2c) continue;
+    return "PXN: " + to_string(link) + " to " + pair.gpu->label + ", " +
+           to_string(Path{pair.kind, 0}) + " from there to " + pair.nic->label;
+  }
+  return {};
+}
+
 }  // namespace
 
 bool has_nic(const Node& node, Findings& found) {
@@ -91,6 +105,10 @@ void check_gpu_nic_distance(const Node& node, Findings& found) {
     const std::string says = to_string(Path{nearest->kind, 0}) + " to " + nearest->nic->label;
     if (nearest->kind <= PathClass::kP2c) {
       found.pass(gpu.label, says);
+    } else if (const std::string route = proxy_route(node, gpu); !route.empty()) {
+      found.pass(gpu.label, route);
+    } else if (!node.nvidia) {
+      found.unknown(gpu.label, says + " at best; how far its library goes is not known");
     } else {
       found.bad(gpu.label, says + " at best: NCCL uses GPUDirect up to PXB");
     }
@@ -137,6 +155,8 @@ void check_bar1(const Node& node, Findings& found) {
     }
     const std::string says = "BAR 1 of " + std::to_string(*window) + " MiB, memory of " +
                              std::to_string(gpu.memory_mib) + " MiB";
+    // NCCL needs no more than its buffers in the window; only programs that map the memory of a
+    // whole GPU do.
     *window >= gpu.memory_mib ? found.pass(label, says) : found.bad(label, says);
   }
   if (any) return;

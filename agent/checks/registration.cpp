@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "agent/checks/check_functions.hpp"
+#include "agent/probe/hardware/rdma.hpp"
 #include "common/base/timestamp.hpp"
 
 namespace paceline::agent {
@@ -15,12 +16,22 @@ struct DmaBufAnswer {
   std::string why;
 };
 
+/// Kernels of distributions that carry later changes back, and drivers installed beside the
+/// kernel's own: the kernel's number then does not tell what they can do.
+bool backports(const Settings& settings) {
+  const auto named = [&](std::string_view part) {
+    return settings.kernel.find(part) != std::string::npos;
+  };
+  return named(".el") || named("-default") || named(".amzn") || !settings.mlx5_version.empty();
+}
+
 /// What must hold before a registration is tried.
 DmaBufAnswer dmabuf_prerequisites(const Settings& settings) {
   int major = 0;
   int minor = 0;
   const bool kernel_known = std::sscanf(settings.kernel.c_str(), "%4d.%4d", &major, &minor) == 2;
-  if (kernel_known && (major < 5 || (major == 5 && minor < 12)))
+  const bool old = kernel_known && (major < 5 || (major == 5 && minor < 12));
+  if (old && !backports(settings))
     return {DmaBuf::kImpossible, "kernel " + settings.kernel + " is older than 5.12"};
   const bool open = settings.nvidia_driver.find("Open Kernel Module") != std::string::npos;
   if (!settings.nvidia_driver.empty() && !open)
@@ -28,6 +39,10 @@ DmaBufAnswer dmabuf_prerequisites(const Settings& settings) {
             "the kernel module is not the open one: " + settings.nvidia_driver};
   if (!kernel_known) return {DmaBuf::kNotKnown, "the kernel's release cannot be read"};
   if (!open) return {DmaBuf::kNotKnown, "/proc/driver/nvidia/version cannot be read"};
+  if (old)
+    return {DmaBuf::kNotKnown, "kernel " + settings.kernel +
+                                   " is older than 5.12, but it or the RDMA driver may carry "
+                                   "dma-buf back"};
   return {DmaBuf::kPossible, "kernel " + settings.kernel + " and the open kernel module allow it"};
 }
 
@@ -133,6 +148,55 @@ const Attempt* hung_before(const Node& node) {
   return nullptr;
 }
 
+/// What NCCL wrote into its topology file: gdr of each GPU and NIC.
+void tell_nccl_gdr(const Node& node, Findings& found) {
+  bool any = false;
+  const auto tell = [&](const std::string& label, const std::optional<bool>& gdr) {
+    if (!gdr) return;
+    any = true;
+    *gdr ? found.pass(label, "NCCL found GPUDirect RDMA: gdr=\"1\" in the topology file")
+         : found.bad(label, "NCCL found no GPUDirect RDMA: gdr=\"0\" in the topology file");
+  };
+  for (const auto& gpu : node.hardware.gpu.gpus)
+    tell("GPU" + std::to_string(gpu.index), gpu.nccl_gdr);
+  for (const auto* nic : node.compute_nics) tell(nic->name, nic->nccl_gdr);
+  if (!any) found.unknown("", "the topology file holds no attribute gdr");
+}
+
+bool only_efa(const Node& node) {
+  return std::all_of(node.compute_nics.begin(), node.compute_nics.end(),
+                     [](const RdmaDevice* nic) { return is_efa(*nic); });
+}
+
+/// EFA's driver registers GPU memory by itself, so neither dma-buf nor a peer memory module of
+/// NVIDIA is needed.
+void tell_efa(const Node& node, Findings& found) {
+  const auto& modules = node.settings.rdma_modules;
+  const bool module = std::find(modules.begin(), modules.end(), "efa_nv_peermem") != modules.end();
+  for (const auto* nic : node.compute_nics) {
+    if (!nic->own_peer_memory.empty()) {
+      found.pass(nic->name, "EFA's driver registers memory of " + nic->own_peer_memory + " itself");
+    } else if (module) {
+      found.pass(nic->name, "EFA's driver registers GPU memory with efa_nv_peermem");
+    } else {
+      found.unknown(nic->name,
+                    "EFA's driver names no memory that it registers; " + why_untried(node));
+    }
+  }
+}
+
+/// Skips a check of NVIDIA's peer memory modules on a node where they cannot matter.
+bool peer_memory_matters(const Node& node, Findings& found) {
+  if (!has_nvidia(node, found) || !has_nic(node, found)) return false;
+  if (node.hardware.from_topology_file) {
+    found.unknown("", "a topology file does not tell which modules are loaded");
+    return false;
+  }
+  if (!only_efa(node)) return true;
+  found.skip("EFA's driver registers GPU memory without such a module");
+  return false;
+}
+
 std::string join(const std::vector<std::string>& words) {
   std::string text;
   for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
@@ -149,6 +213,7 @@ const FabricDevice* gpu_of(const Node& node, const Attempt& attempt) {
 }
 
 void check_dmabuf(const Node& node, Findings& found) {
+  if (node.hardware.from_topology_file) return tell_nccl_gdr(node, found);
   if (!has_nvidia(node, found) || !has_nic(node, found)) return;
   const auto answer = dmabuf_prerequisites(node.settings);
   const Tried all = tried(node, Step::kDmaBuf);
@@ -156,7 +221,9 @@ void check_dmabuf(const Node& node, Findings& found) {
   // If files show why it cannot work, that says more than the errno.
   if (all.done > 0 || (all.any() && answer.possible != DmaBuf::kImpossible))
     return tell_tried(node, found, Step::kDmaBuf, all);
-  if (answer.possible == DmaBuf::kNotKnown) return found.unknown("", answer.why);
+  if (only_efa(node)) return tell_efa(node, found);
+  if (answer.possible == DmaBuf::kNotKnown)
+    return found.unknown("", answer.why + "; " + why_untried(node));
   if (answer.possible == DmaBuf::kPossible)
     return found.unknown("", answer.why + "; " + why_untried(node));
   if (!node.settings.peer_memory.empty())
@@ -166,7 +233,7 @@ void check_dmabuf(const Node& node, Findings& found) {
 }
 
 void check_peermem_loaded(const Node& node, Findings& found) {
-  if (!has_nvidia(node, found) || !has_nic(node, found)) return;
+  if (!peer_memory_matters(node, found)) return;
   if (!node.settings.peer_memory.empty())
     return found.pass("", join(node.settings.peer_memory) + " is loaded");
   if (node.settings.modules && node.settings.modules->contains("nvidia_peermem"))
@@ -182,7 +249,7 @@ void check_peermem_loaded(const Node& node, Findings& found) {
 }
 
 void check_peermem_effective(const Node& node, Findings& found) {
-  if (!has_nvidia(node, found) || !has_nic(node, found)) return;
+  if (!peer_memory_matters(node, found)) return;
   const Tried all = tried(node, Step::kPeerMemory);
   if (node.settings.peer_memory.empty() && all.done == 0)
     return found.skip("no peer memory module is loaded");
@@ -202,7 +269,7 @@ void check_peermem_effective(const Node& node, Findings& found) {
 }
 
 void check_peermem_params(const Node& node, Findings& found) {
-  if (!has_nvidia(node, found) || !has_nic(node, found)) return;
+  if (!peer_memory_matters(node, found)) return;
   const auto& loaded = node.settings.peer_memory;
   if (std::find(loaded.begin(), loaded.end(), "nvidia_peermem") == loaded.end())
     return found.skip("nvidia_peermem is not loaded");

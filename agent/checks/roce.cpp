@@ -8,8 +8,27 @@
 namespace paceline::agent {
 namespace {
 
-constexpr std::int64_t kMtuFor4096 = 4200;
+constexpr std::int64_t kHeaders = 104;  // the largest that RoCE v2 adds to a payload
+constexpr std::int64_t kLargestPayload = 4096;
+constexpr std::int64_t kMtuFor4096 = kLargestPayload + kHeaders;
 constexpr std::string_view kIpv4Mapped = "0000:0000:0000:0000:0000:ffff:";
+constexpr std::string_view kLinkLocal = "fe80:";
+
+/// The largest payload that fits into a network device's packets; RoCE has five sizes.
+std::int64_t payload_of(std::int64_t mtu) {
+  std::int64_t payload = kLargestPayload;
+  while (payload > 256 && payload + kHeaders > mtu) payload /= 2;
+  return payload;
+}
+
+/// The first RoCE v2 GID whose value passes `suits`; null if there is none.
+template <typename Suits>
+const Gid* routable(const RdmaPort& port, Suits suits) {
+  const auto found = std::find_if(port.gids.begin(), port.gids.end(), [&](const Gid& gid) {
+    return gid.type == "RoCE v2" && suits(std::string_view(gid.value));
+  });
+  return found == port.gids.end() ? nullptr : &*found;
+}
 
 /// NICs with an Ethernet link; skips the check if there is none.
 std::vector<const RdmaDevice*> roce_nics(const Node& node, Findings& found) {
@@ -19,7 +38,7 @@ std::vector<const RdmaDevice*> roce_nics(const Node& node, Findings& found) {
     const RdmaPort* port = carrying_port(*nic);
     if (port != nullptr && port->link_layer == "Ethernet") nics.push_back(nic);
   }
-  if (nics.empty()) found.skip("no RDMA over Ethernet: the links are InfiniBand's");
+  if (nics.empty()) found.skip("no NIC that serves GPUs is known to use RDMA over Ethernet");
   return nics;
 }
 
@@ -84,14 +103,18 @@ void check_gid(const Node& node, Findings& found) {
       found.unknown(name, "its GIDs cannot be read");
       continue;
     }
-    const auto usable = std::find_if(port.gids.begin(), port.gids.end(), [](const Gid& gid) {
-      return gid.type == "RoCE v2" && gid.value.starts_with(kIpv4Mapped);
-    });
-    if (usable != port.gids.end()) {
-      found.pass(name, "GID " + std::to_string(usable->index) + " is RoCE v2 with an IPv4 address");
+    const Gid* four =
+        routable(port, [](std::string_view value) { return value.starts_with(kIpv4Mapped); });
+    const Gid* six =
+        routable(port, [](std::string_view value) { return !value.starts_with(kLinkLocal); });
+    if (four != nullptr) {
+      found.pass(name, "GID " + std::to_string(four->index) + " is RoCE v2 with an IPv4 address");
+    } else if (six != nullptr) {
+      found.pass(name, "GID " + std::to_string(six->index) +
+                           " is RoCE v2 with an IPv6 address: set NCCL_IB_ADDR_FAMILY=AF_INET6");
     } else {
       found.bad(name, "none of its " + std::to_string(port.gids.size()) +
-                          " GIDs is RoCE v2 with an IPv4 address");
+                          " GIDs is RoCE v2 with an address that can be routed");
     }
   }
 }
@@ -107,7 +130,7 @@ void check_mtu(const Node& node, Findings& found) {
         found.unknown(netdev, "its MTU cannot be read");
         continue;
       }
-      seen.insert(known->second);
+      seen.insert(payload_of(known->second));
       const std::string says = "MTU " + std::to_string(known->second);
       if (known->second >= kMtuFor4096) {
         found.pass(netdev, says);
@@ -120,8 +143,8 @@ void check_mtu(const Node& node, Findings& found) {
       std::all_of(nics.begin(), nics.end(), [](const auto* nic) { return nic->netdevs.empty(); }))
     return found.unknown("", "no network device belongs to the RDMA devices");
   if (seen.size() < 2) return;
-  found.bad("", "the NICs of this node differ: " + std::to_string(*seen.begin()) + " to " +
-                    std::to_string(*seen.rbegin()));
+  found.bad("", "the NICs of this node differ: packets carry " + std::to_string(*seen.begin()) +
+                    " to " + std::to_string(*seen.rbegin()) + " bytes");
 }
 
 void check_pfc_ecn(const Node& node, Findings& found) {

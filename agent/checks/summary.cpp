@@ -61,7 +61,9 @@ bool every_pair_registered(const std::vector<Finding>& findings, std::string_vie
 }  // namespace
 
 Summary gpu_direct_ready(const std::vector<Finding>& findings) {
-  if (worst(findings, "port-state") == Verdict::kSkip)
+  // Without a driver there is no RDMA device, and its check says more.
+  if (worst(findings, "port-state") == Verdict::kSkip &&
+      worst(findings, "rdma-driver") != Verdict::kFail)
     return {false, "NoRdmaDevice", "no RDMA device that a GPU's memory could be registered with"};
   if (auto failure = first_failure(findings, Concern::kGpuDirect)) return std::move(*failure);
   // One way of registration is enough. What a pod adds is checked in the pod.
@@ -81,6 +83,10 @@ Summary gpu_direct_ready(const std::vector<Finding>& findings) {
   if (open.empty())
     return {std::nullopt, "NotProved", "nothing fails, but no registration was tried"};
   return {std::nullopt, "NotProved", "nothing fails, but these checks are unknown: " + list(open)};
+}
+
+std::optional<Summary> gpu_trouble(const std::vector<Finding>& findings) {
+  return first_failure(findings, Concern::kGpu);
 }
 
 std::optional<Summary> fabric_trouble(const std::vector<Finding>& findings) {

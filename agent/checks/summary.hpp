@@ -29,4 +29,7 @@ Summary gpu_direct_ready(const std::vector<Finding>& findings);
 /// The first failing check of the NVLink fabric; nullopt if none fails.
 std::optional<Summary> fabric_trouble(const std::vector<Finding>& findings);
 
+/// The first failing check of the GPUs themselves; nullopt if none fails.
+std::optional<Summary> gpu_trouble(const std::vector<Finding>& findings);
+
 }  // namespace paceline::agent

@@ -8,6 +8,8 @@ namespace {
 
 // Documentation of each setting by its vendor.
 constexpr std::string_view kXid = "https://docs.nvidia.com/deploy/xid-errors/index.html";
+constexpr std::string_view kMemoryErrors =
+    "https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html";
 constexpr std::string_view kGpuDirect = "https://docs.nvidia.com/cuda/gpudirect-rdma/index.html";
 constexpr std::string_view kNccl =
     "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html";
@@ -31,6 +33,16 @@ constexpr std::array kChecks{
           "(nvidia-smi -r) or the "
           "node, and if it stays away have it replaced",
           kXid, check_gpu_health},
+    Check{"gpu-memory", "no GPU's memory is failing", Place::kDaemon, Verdict::kFail, Concern::kGpu,
+          "NVML: uncorrected ECC errors, replaced rows, recovery action",
+          "drain the node and reset the GPU (nvidia-smi -r); if a row has no spare left, have the "
+          "GPU replaced",
+          kMemoryErrors, check_gpu_memory},
+    Check{"rdma-driver", "every RDMA NIC has its driver", Place::kDaemon, Verdict::kFail,
+          Concern::kGpuDirect, "/sys/bus/pci/devices/*/driver, /sys/class/infiniband, /sys/module",
+          "load the driver that is named, and name it in /etc/modules-load.d; if it does not stay, "
+          "see the kernel log for the NIC's address",
+          kPorts, check_rdma_driver},
     Check{"dmabuf", "GPU memory can be registered as dma-buf", Place::kProbe, Verdict::kFail,
           Concern::kGpuDirect,
           "/proc/sys/kernel/osrelease, /proc/driver/nvidia/version; paceline-probe",
@@ -87,11 +99,11 @@ constexpr std::array kChecks{
           kPorts, check_link_layer},
     Check{"gid", "RoCE ports have an address that can be routed", Place::kDaemon, Verdict::kFail,
           Concern::kGpuDirect, "/sys/class/infiniband/*/ports/*/{gids,gid_attrs/types}",
-          "give the NIC's network device an IPv4 address; leave NCCL_IB_GID_INDEX unset with NCCL "
-          "from 2.21 on",
+          "give the NIC's network device an IPv4 or a global IPv6 address; leave NCCL_IB_GID_INDEX "
+          "unset with NCCL from 2.21 on",
           kNcclEnv, check_gid},
     Check{"bar1", "the whole GPU memory can be reached from the bus", Place::kDaemon,
-          Verdict::kFail, Concern::kGpuDirect, "NVML, /sys/bus/pci/devices/*/resource",
+          Verdict::kWarn, Concern::kNone, "NVML, /sys/bus/pci/devices/*/resource",
           "turn on \"above 4G decoding\" and \"resizable BAR\" in firmware", kGpuDirect,
           check_bar1},
     Check{
@@ -152,6 +164,12 @@ constexpr std::array kChecks{
     Check{"nic-firmware", "NICs of one kind have one firmware", Place::kDaemon, Verdict::kWarn,
           Concern::kNone, "/sys/class/infiniband/*/{fw_ver,board_id}",
           "update the older ones with the NIC vendor's tool", kPorts, check_nic_firmware},
+    Check{
+        "xid", "the kernel log names no failing GPU", Place::kDaemon, Verdict::kWarn,
+        Concern::kNone, "/dev/kmsg",
+        "look the number up in NVIDIA's catalogue; reset the GPU (nvidia-smi -r), and if it comes "
+        "back have the GPU replaced",
+        kXid, check_xid},
     Check{"memlock", "a process may register memory without limit", Place::kPod, Verdict::kFail,
           Concern::kGpuDirect, "the limit of locked memory in the job's pod: paceline-probe there",
           "set LimitMEMLOCK=infinity for containerd; the capability IPC_LOCK helps only uid 0",
@@ -162,7 +180,8 @@ constexpr std::array kChecks{
           check_uverbs_access},
     Check{"nccl-env", "no setting of NCCL keeps it from GPUDirect", Place::kPod, Verdict::kWarn,
           Concern::kNone, "the pod's environment, /etc/nccl.conf, ~/.nccl.conf",
-          "unset NCCL_IB_DISABLE and NCCL_IB_GID_INDEX; NCCL_NET_GDR_LEVEL is a word (PXB), "
+          "unset NCCL_IB_DISABLE, NCCL_DMABUF_ENABLE and NCCL_IB_GID_INDEX; NCCL_NET_GDR_LEVEL is "
+          "a word (PXB), "
           "NCCL_IB_HCA matches by "
           "prefix unless it starts with =",
           kNcclEnv, check_nccl_env},

@@ -17,12 +17,14 @@
 namespace paceline::agent {
 
 /// Which machine to look at: this one, a recording of another (`--root DIR`, `--nvml FILE`), or one
-/// that a topology file of NCCL describes (`--nccl-topo FILE`). A recording without an nvml.json
-/// has no GPU library: the library of this machine is never asked about another machine.
+/// that a topology file of NCCL describes (`--nccl-topo FILE`). Such a file with a root (`/` is
+/// this machine) replaces the places of the machine's devices, as NCCL_TOPO_FILE does. A recording
+/// without an nvml.json has no GPU library: the library of this machine is never asked about
+/// another machine.
 struct MachineOptions {
   std::string root;       // empty: this machine
   std::string nvml;       // a recorded answer; empty: this machine's library, or ROOT/nvml.json
-  std::string nccl_topo;  // a topology file, instead of both
+  std::string nccl_topo;  // a topology file
 };
 
 /// The fabric of a machine in every form that `paceline fabric` prints. Each text ends with a

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/inspect/machine.hpp"
 
+#include <array>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "agent/probe/formats/nccl_xml.hpp"
@@ -14,21 +16,29 @@ namespace fs = std::filesystem;
 
 Result<std::string> read_input(const std::string& option, const std::string& file) {
   constexpr std::size_t kMaxInputBytes = 16U << 20U;
-  auto text = read_bytes(file, kMaxInputBytes + 1);
-  if (!text)
+  // A person may give a pipe: --nccl-topo <(ssh node cat topo.xml).
+  std::ifstream stream(file, std::ios::binary);
+  std::string text;
+  std::array<char, 65536> part{};
+  while (stream && text.size() <= kMaxInputBytes) {
+    stream.read(part.data(), part.size());
+    text.append(part.data(), static_cast<std::size_t>(stream.gcount()));
+  }
+  if (!stream.eof() && text.size() <= kMaxInputBytes)
     return fail(Code::kNotFound, Origin::kConfig,
                 option + " " + file + " cannot be read: give an existing file");
-  if (text->size() > kMaxInputBytes)
+  if (text.size() > kMaxInputBytes)
     return fail(
         Code::kInvalid, Origin::kConfig,
         option + " " + file + " is larger than 16 MiB: give the file that the option asks for");
-  return std::move(*text);
+  return text;
 }
 
 Result<std::unique_ptr<GpuLibrary>> open_gpus(const MachineOptions& options) {
   std::string file = options.nvml;
   std::error_code error;
-  if (file.empty() && !options.root.empty()) {
+  const bool here = options.root.empty() || options.root == "/";
+  if (file.empty() && !here) {
     file = (fs::path(options.root) / "nvml.json").string();
     // This machine's library knows nothing about the recorded machine.
     if (!fs::exists(file, error))
@@ -53,22 +63,31 @@ Result<Root> open_root(const MachineOptions& options) {
 }
 
 Result<Machine> probe_machine(const MachineOptions& options) {
+  std::optional<Hardware> file;
   if (!options.nccl_topo.empty()) {
-    if (!options.root.empty() || !options.nvml.empty()) {
+    if (options.root.empty() && !options.nvml.empty()) {
       return fail(Code::kInvalid, Origin::kConfig,
-                  "--nccl-topo describes a whole machine: leave out --root and --nvml");
+                  "--nvml " + options.nvml +
+                      " describes no machine beside --nccl-topo: add --root, or leave out --nvml");
     }
     const auto text = read_input("--nccl-topo", options.nccl_topo);
     if (!text) return std::unexpected(text.error());
     auto hardware = read_nccl_xml(*text, options.nccl_topo);
     if (!hardware) return std::unexpected(hardware.error());
-    return Machine{std::move(*hardware), std::nullopt};
+    if (options.root.empty()) return Machine{std::move(*hardware), std::nullopt};
+    file = std::move(*hardware);
   }
   auto root = open_root(options);
   if (!root) return std::unexpected(root.error());
   const auto library = open_gpus(options);
   if (!library) return std::unexpected(library.error());
-  return Machine{probe_hardware(*root, **library), std::move(*root)};
+  Machine machine{probe_hardware(*root, **library), std::move(*root)};
+  if (file && place_by(*file, machine.hardware) == 0) {
+    return fail(Code::kInvalid, Origin::kConfig,
+                "--nccl-topo " + options.nccl_topo + " names no PCI device of --root " +
+                    options.root + ": give the file of this kind of machine");
+  }
+  return machine;
 }
 
 }  // namespace paceline::agent

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/probe/probe.hpp"
 
+#include <string>
+
 #include "agent/probe/gpu/probe_gpus.hpp"
 #include "agent/probe/sysfs/devices.hpp"
 
@@ -13,6 +15,10 @@ Hardware probe_hardware(const Root& root, GpuLibrary& library) {
   hardware.pci = probe_pci(root);
   hardware.rdma = probe_rdma(root);
   hardware.gpu = probe_gpus(hardware.pci, library);
+  if (hardware.pci.size() >= kMostPciFunctions && hardware.gpu.problem.empty()) {
+    hardware.gpu.problem = "the bus has " + std::to_string(kMostPciFunctions) +
+                           " PCI functions or more; devices beyond that number are not shown";
+  }
   return hardware;
 }
 

@@ -6,6 +6,9 @@
 #include <sstream>
 #include <utility>
 
+#include "agent/probe/hardware/accelerator.hpp"
+#include "agent/probe/sysfs/counters.hpp"
+
 namespace paceline::agent {
 namespace {
 
@@ -102,19 +105,17 @@ Counters read_counters(const Root& root, const Hardware& hardware) {
     for (const auto& port : device.ports) {
       const fs::path folder =
           root.sys() / "class/infiniband" / device.name / "ports" / std::to_string(port.number);
-      const auto read = [&](const char* file, const char* name) {
-        const auto value = read_number(folder / file);
+      const std::string name = device.name + "/" + std::to_string(port.number) + " ";
+      // Some drivers have no counters/link_downed and count in hw_counters/link_downed.
+      if (const auto downed = read_number(folder / "hw_counters/link_downed");
+          downed && *downed >= 0)
+        counters[name + "link_downed"] = static_cast<std::uint64_t>(*downed);
+      for (const CounterKind& kind : counter_kinds()) {
+        if (kind.of != CounterKind::Of::kRdmaPort || kind.label != "kind") continue;
+        const auto value = read_number(folder / kind.file);
         if (value && *value >= 0)
-          counters[device.name + "/" + std::to_string(port.number) + " " + name] =
-              static_cast<std::uint64_t>(*value);
-      };
-      // Some drivers have no hw_counters/link_downed and count in counters/link_downed.
-      read("hw_counters/link_downed", "link_downed");
-      read("counters/link_downed", "link_downed");
-      read("counters/excessive_buffer_overrun_errors", "excessive_buffer_overrun");
-      read("counters/local_link_integrity_errors", "local_link_integrity");
-      read("counters/symbol_error", "symbol_error");
-      read("hw_counters/rnr_nak_retry_err", "rnr_nak_retry");
+          counters[name + std::string(kind.value)] = static_cast<std::uint64_t>(*value);
+      }
     }
   }
   for (const auto& gpu : hardware.gpu.gpus) {
@@ -130,9 +131,9 @@ Counters read_counters(const Root& root, const Hardware& hardware) {
 void read_processes(const Root& root, Settings& settings) {
   const std::string first = word(root.proc() / "1/comm");
   settings.sees_all_processes = first == "systemd" || first == "init";
-  std::size_t looked_at = 0;
+  std::size_t read = 0;
   for (const auto& name : list_names(root.proc())) {
-    if (name.find_first_not_of("0123456789") != std::string::npos || ++looked_at > kMaxProcesses)
+    if (name.find_first_not_of("0123456789") != std::string::npos || ++read > kMaxProcesses)
       continue;
     std::string process = word(root.proc() / name / "comm");
     // The kernel cuts names to 15 characters: nv-fabricmanager.
@@ -164,12 +165,27 @@ void read_kernel(const Root& root, Settings& settings) {
   }
 }
 
+/// Also a module that is listed as a user of another one.
+bool is_loaded(const std::map<std::string, std::vector<std::string>>& modules,
+               const std::string& name) {
+  return modules.contains(name) ||
+         std::any_of(modules.begin(), modules.end(), [&](const auto& entry) {
+           return std::find(entry.second.begin(), entry.second.end(), name) != entry.second.end();
+         });
+}
+
 void read_modules(const Root& root, Settings& settings) {
   settings.nvidia_driver = first_line(root.proc() / "driver/nvidia/version");
   settings.peer_memory = peer_memory_modules(root);
   settings.peerdirect_support =
       read_number(root.sys() / "module/nvidia_peermem/parameters/peerdirect_support");
   settings.mlx5_version = word(root.sys() / "module/mlx5_core/version");
+  for (const char* module : {"mlx4_ib", "mlx5_ib", "efa", "efa_nv_peermem"}) {
+    std::error_code error;
+    const bool loaded = settings.modules && is_loaded(*settings.modules, module);
+    if (loaded || fs::exists(root.sys() / "module" / module, error))
+      settings.rdma_modules.emplace_back(module);
+  }
 }
 
 }  // namespace
@@ -187,6 +203,26 @@ std::vector<std::string> peer_memory_modules(const Root& root) {
 }
 
 std::string nvlink_counter(const Gpu& gpu) { return gpu.pci_address + " nvlink_errors"; }
+
+std::map<std::string, std::vector<int>> parse_xids(std::string_view text) {
+  constexpr std::string_view kMark = "NVRM: Xid (PCI:";
+  std::map<std::string, std::vector<int>> xids;
+  for (auto at = text.find(kMark); at != std::string_view::npos; at = text.find(kMark, at)) {
+    at += kMark.size();
+    // "0000:3b:00): 79, pid=…": the kernel's message names no function.
+    const auto close = text.find("): ", at);
+    if (close == std::string_view::npos || close - at > kMaxWord) continue;
+    std::string address = sysfs_address(text.substr(at, close - at));
+    if (address.find('.') == std::string::npos) address += ".0";
+    int code = 0;
+    const char* first = text.data() + close + 3;
+    if (std::from_chars(first, text.data() + text.size(), code).ec != std::errc{}) continue;
+    if (!is_pci_address(address)) continue;
+    auto& codes = xids[address];
+    if (std::find(codes.begin(), codes.end(), code) == codes.end()) codes.push_back(code);
+  }
+  return xids;
+}
 
 std::map<std::string, std::vector<std::string>> parse_modules(std::string_view text) {
   std::map<std::string, std::vector<std::string>> modules;
@@ -214,8 +250,10 @@ Settings read_settings(const Root& root, const Hardware& hardware, const PciSnap
   read_kernel(root, settings);
   read_modules(root, settings);
   read_processes(root, settings);
-  if (!root.dev().empty())
+  if (!root.dev().empty()) {
     settings.imex_channels = list_names(root.dev() / "nvidia-caps-imex-channels");
+    if (const auto log = read_kernel_log(root.dev() / "kmsg")) settings.xids = parse_xids(*log);
+  }
   const fs::path pools = root.sys() / "kernel/mm/hugepages";
   for (const auto& name : list_names(pools)) {
     if (!name.starts_with(kHugepages) || !name.ends_with("kB")) continue;

@@ -59,6 +59,10 @@ struct Settings {
   std::vector<std::string> peer_memory;
   std::optional<std::int64_t> peerdirect_support;
   std::string mlx5_version;
+  // RDMA drivers that are loaded or built in: "mlx5_ib", "efa", "efa_nv_peermem"
+  std::vector<std::string> rdma_modules;
+  /// Xid errors in the kernel log by GPU, each once; absent if the log cannot be read.
+  std::optional<std::map<std::string, std::vector<int>>> xids;
   // names of the visible processes that a check looks for
   std::vector<std::string> processes;
   bool sees_all_processes = false;         // process 1 is the node's init, not a container's
@@ -78,6 +82,9 @@ Settings read_settings(const Root& root, const Hardware& hardware,
 
 /// The loaded modules that NCCL accepts as peer memory.
 std::vector<std::string> peer_memory_modules(const Root& root);
+
+/// The Xid errors in the text of /dev/kmsg, by the address of their GPU.
+std::map<std::string, std::vector<int>> parse_xids(std::string_view text);
 
 /// The users of every module in the text of /proc/modules.
 std::map<std::string, std::vector<std::string>> parse_modules(std::string_view text);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <sstream>
 #include <string_view>
@@ -12,9 +13,9 @@
 namespace paceline::agent {
 namespace {
 
-constexpr std::array<std::string_view, 6> kNames{"NCCL_IB_DISABLE",    "NCCL_NET",
-                                                 "NCCL_NET_GDR_LEVEL", "NCCL_IB_HCA",
-                                                 "NCCL_IB_GID_INDEX",  "NCCL_SOCKET_IFNAME"};
+constexpr std::array<std::string_view, 7> kNames{
+    "NCCL_IB_DISABLE",   "NCCL_NET",           "NCCL_NET_GDR_LEVEL", "NCCL_IB_HCA",
+    "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "NCCL_DMABUF_ENABLE"};
 constexpr std::size_t kMaxValue = 256;
 
 bool is_wanted(std::string_view name) {
@@ -101,6 +102,13 @@ void judge_devices(const NcclSetting& setting, const std::string& says,
   }
 }
 
+/// NCCL compares such words without case.
+bool same_word(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
+    return std::tolower(x) == std::tolower(y);
+  });
+}
+
 bool is_integer(const std::string& value) {
   return !value.empty() && value.find_first_not_of("0123456789") == std::string::npos;
 }
@@ -172,8 +180,12 @@ std::vector<NcclTrouble> nccl_troubles(const std::vector<NcclSetting>& settings,
     if (setting.name == "NCCL_IB_DISABLE") {
       if (setting.value != "0") troubles.push_back({says + " turns RDMA off", true});
     } else if (setting.name == "NCCL_NET") {
-      if (setting.value == "Socket")
+      if (same_word(setting.value, "Socket"))
         troubles.push_back({says + " takes sockets instead of RDMA", true});
+    } else if (setting.name == "NCCL_DMABUF_ENABLE") {
+      if (setting.value == "0")
+        troubles.push_back(
+            {says + " turns dma-buf off, so that only a peer memory module is left", false});
     } else if (setting.name == "NCCL_NET_GDR_LEVEL") {
       if (setting.value == "LOC" || setting.value == "0") {
         troubles.push_back({says + " turns GPUDirect RDMA off", true});

@@ -9,6 +9,8 @@
 #include "agent/probe/fabric/fabric.hpp"
 #include "agent/probe/hardware/accelerator.hpp"
 #include "agent/probe/hardware/nvlinks.hpp"
+#include "agent/probe/hardware/rdma.hpp"
+#include "common/base/printable.hpp"
 #include "common/base/timestamp.hpp"
 #include "common/contract/labels.hpp"
 
@@ -29,10 +31,7 @@ constexpr std::size_t kMaxRow = 512;
 /// Text from the kernel or a library in a form that the API accepts: bounded and printable ASCII,
 /// since a device may return any bytes.
 std::string clean(std::string_view text, std::size_t limit) {
-  std::string result(text.substr(0, limit));
-  std::replace_if(
-      result.begin(), result.end(), [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
-  return result;
+  return printable(std::string(text.substr(0, limit)));
 }
 
 json cpu_json(const Cpu& cpu) {
@@ -78,7 +77,7 @@ json rdma_json(const RdmaDevice& device, const Fabric& fabric) {
     // A device with two ports carries traffic on the one that is up.
     if (port.state != "ACTIVE" && port.number != device.ports.front().number) continue;
     result["up"] = port.state == "ACTIVE";
-    result["linkLayer"] = clean(port.link_layer, 16);
+    result["linkLayer"] = clean(link_layer_name(device, port), 16);
     if (port.state == "ACTIVE" && port.rate_mbps) result["rateMbps"] = *port.rate_mbps;
     if (port.state == "ACTIVE") break;
   }
@@ -119,11 +118,14 @@ std::string broken_links(const Hardware& hardware, const Fabric& fabric) {
   std::string text;
   const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
   for (std::size_t nic = 0; nic < fabric.nics.size(); ++nic) {
-    // A port without a cable and without a near GPU may be intended.
+    // A port without a cable may be intended, unless a GPU depends on it.
     const bool near =
         std::any_of(fabric.gpu_nic.begin(), fabric.gpu_nic.end(),
                     [&](const auto& row) { return row[nic].kind <= PathClass::kP2c; });
-    if (near && fabric.nics[nic].rdma && !fabric.nics[nic].usable)
+    const bool on_rail =
+        std::any_of(fabric.rails.begin(), fabric.rails.end(),
+                    [&](const Rail& rail) { return rail.nic == fabric.nics[nic].label; });
+    if (near && on_rail && fabric.nics[nic].rdma && !fabric.nics[nic].usable)
       add(fabric.nics[nic].label + " has no link");
   }
   for (const auto& gpu : hardware.gpu.gpus) {
@@ -157,9 +159,13 @@ json conditions_json(const Hardware& hardware, const Fabric& fabric,
     result.push_back(condition("Complete", true, "AllRead", ""));
   }
   if (!fabric.gpus.empty()) {
-    result.push_back(hardware.gpu.problem.empty()
-                         ? condition("GpuHealthy", true, "AllAnswer", "")
-                         : condition("GpuHealthy", false, "GPUsNotReadable", hardware.gpu.problem));
+    if (!hardware.gpu.problem.empty()) {
+      result.push_back(condition("GpuHealthy", false, "GPUsNotReadable", hardware.gpu.problem));
+    } else if (const auto trouble = gpu_trouble(findings)) {
+      result.push_back(condition("GpuHealthy", *trouble));
+    } else {
+      result.push_back(condition("GpuHealthy", true, "AllAnswer", ""));
+    }
     if (const std::string broken = broken_links(hardware, fabric); !broken.empty()) {
       result.push_back(condition("FabricHealthy", false, "LinkDown",
                                  broken + "; see cable, switch and the GPU's NVLinks"));

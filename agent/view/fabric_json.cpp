@@ -10,6 +10,8 @@ json device_view(const FabricDevice& device) {
   json view{{"name", device.label}, {"model", device.model}, {"usable", device.usable}};
   if (!device.address.empty()) view["pciAddress"] = device.address;
   if (device.numa_node) view["numaNode"] = *device.numa_node;
+  if (!device.cpus.empty()) view["cpus"] = device.cpus;
+  if (!device.netdevs.empty()) view["netdevs"] = device.netdevs;
   return view;
 }
 
@@ -51,6 +53,7 @@ json fabric_json(const Hardware& hardware, const Fabric& fabric) {
             {"nics", json::array()},
             {"gpuToGpu", rows_view(fabric.gpu_gpu)},
             {"gpuToNic", rows_view(fabric.gpu_nic)},
+            {"nicToNic", rows_view(fabric.nic_nic)},
             {"nvlinkGroups", fabric.nvlink_groups},
             {"rails", json::array()},
             {"rdma", json::array()},
@@ -62,6 +65,8 @@ json fabric_json(const Hardware& hardware, const Fabric& fabric) {
       gpu["resource"] = known.resource;
       gpu["memoryMiB"] = known.memory_mib;
       if (known.bar1_mib) gpu["bar1MiB"] = *known.bar1_mib;
+      for (const Rail* rail : rails_near(fabric, fabric.gpus[i]))
+        gpu["nearestNics"].push_back(rail->nic);
       if (!known.mig_profiles.empty()) gpu["migProfiles"] = known.mig_profiles;
     }
     view["gpus"].push_back(std::move(gpu));
@@ -70,6 +75,12 @@ json fabric_json(const Hardware& hardware, const Fabric& fabric) {
   for (const auto& rail : fabric.rails)
     view["rails"].push_back({{"index", rail.index}, {"nic", rail.nic}, {"gpus", rail.gpus}});
   for (const auto& device : hardware.rdma) view["rdma"].push_back(rdma_view(device));
+  // A topology file tells no states.
+  for (const char* devices : {"gpus", "nics"}) {
+    for (auto& device : view[devices]) {
+      if (hardware.from_topology_file) device.erase("usable");
+    }
+  }
   if (!fabric.nvlink_domain.empty()) view["nvlinkDomain"] = fabric.nvlink_domain;
   if (!hardware.gpu.problem.empty()) view["problem"] = hardware.gpu.problem;
   return view;

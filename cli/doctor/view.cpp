@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -89,6 +90,16 @@ std::string doctor_text(const std::vector<Finding>& findings) {
     text += "  " + column(row.first->id, kIdWidth) + subjects_text(row) + row.first->evidence;
     text += "\n";
   }
+  // Skips of whole checks are only counted; a device that is left out has a name.
+  std::vector<Finding> aside;
+  std::copy_if(findings.begin(), findings.end(), std::back_inserter(aside),
+               [](const Finding& finding) {
+                 return finding.verdict == Verdict::kSkip && !finding.subject.empty();
+               });
+  if (!aside.empty()) text += "\nLeft out:\n";
+  for (const auto& row : rows_of(aside, Verdict::kSkip))
+    text +=
+        "  " + column(row.first->id, kIdWidth) + subjects_text(row) + row.first->evidence + "\n";
   return text;
 }
 

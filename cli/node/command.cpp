@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/doctor/view.hpp"
+#include "common/base/printable.hpp"
 
 namespace paceline::cli {
 namespace {
@@ -20,7 +21,7 @@ constexpr int kExitInput = 2;
 std::string text_of(const json& object, const char* field) {
   const auto found = object.is_object() ? object.find(field) : object.end();
   if (!object.is_object() || found == object.end()) return {};
-  return found->is_string()           ? found->get<std::string>()
+  return found->is_string()           ? printable(found->get<std::string>())
          : found->is_number_integer() ? found->dump()
                                       : std::string();
 }
@@ -79,7 +80,7 @@ void distance_table(const json& distance, std::ostream& out) {
   std::string head = padded("", kWidth);
   for (const json& row : rows) head += padded(text_of(row, "gpu"), kWidth);
   for (const json& nic : list_of(distance, "nics"))
-    head += padded(nic.is_string() ? nic.get<std::string>() : "", kWidth);
+    head += padded(nic.is_string() ? printable(nic.get<std::string>()) : "", kWidth);
   out << "\n" << head.substr(0, head.find_last_not_of(' ') + 1) << "\n";
   for (const json& row : rows) {
     std::string line = padded(text_of(row, "gpu"), kWidth);

@@ -6,12 +6,10 @@
 #include <numeric>
 #include <set>
 
+#include "agent/probe/hardware/rdma.hpp"
+
 namespace paceline::agent {
 namespace {
-
-// Larger than any real machine. A topology file or a broken sysfs may name more devices, and the
-// work grows with the cube of their number.
-constexpr std::size_t kMaxRows = 256;
 
 /// Functions by address.
 class Places {
@@ -46,9 +44,9 @@ PathClass bus_class(const Hardware& hardware, const Places& places, const Fabric
                     const FabricDevice& b) {
   const PciFunction* first = places.find(a.address);
   const PciFunction* second = places.find(b.address);
-  const bool near = same_numa(hardware, a.numa_node, b.numa_node);
-  if (first == nullptr || second == nullptr) return near ? PathClass::kNode : PathClass::kSys;
-  return pci_class(first->path, second->path, near);
+  // The result for a place that is not known is the farther class.
+  if (first == nullptr || second == nullptr) return PathClass::kSys;
+  return pci_class(first->path, second->path, same_numa(hardware, a.numa_node, b.numa_node));
 }
 
 /// Bonded NVLinks between GPUs: direct ones, and those through switches.
@@ -101,10 +99,16 @@ class NvLinks {
   std::vector<std::size_t> group_;
 };
 
+bool is_xgmi(const Gpu& gpu) {
+  return std::any_of(gpu.nvlinks.begin(), gpu.nvlinks.end(),
+                     [](const NvLink& link) { return link.kind == LinkKind::kXgmi; });
+}
+
 Path gpu_path(const Hardware& hardware, const Places& places, const Fabric& fabric,
               const std::vector<Gpu>& gpus, const NvLinks& links, std::size_t a, std::size_t b) {
   if (a == b) return {PathClass::kLoc, 0};
-  if (const int bonded = links.between(a, b); bonded > 0) return {PathClass::kNvl, bonded};
+  if (const int bonded = links.between(a, b); bonded > 0)
+    return {is_xgmi(gpus[a]) ? PathClass::kXgmi : PathClass::kNvl, bonded};
   for (std::size_t via = 0; via < gpus.size(); ++via) {
     if (links.between(a, via) > 0 && links.between(via, b) > 0) return {PathClass::kNvb, 0};
   }
@@ -120,13 +124,17 @@ std::string gbps(std::int64_t mbps) {
 }
 
 FabricDevice rdma_column(const RdmaDevice& device) {
-  FabricDevice column{device.name, "", device.pci_address, device.numa_node, false, true};
+  FabricDevice column{device.name, "",   device.pci_address, device.numa_node,
+                      false,       true, device.netdevs};
   for (const auto& port : device.ports) {
     if (!column.model.empty()) column.model += ", ";
-    column.model +=
-        port.link_layer + (port.rate_mbps ? " " + gbps(*port.rate_mbps) : "") + " " + port.state;
+    column.model += link_layer_name(device, port) +
+                    (port.rate_mbps ? " " + gbps(*port.rate_mbps) : "") + " " +
+                    (port.state.empty() ? "state not known" : port.state);
     column.usable = column.usable || port.state == "ACTIVE";
   }
+  if (device.ports.empty()) column.model = "NIC, known by its PCI class";
+  if (device.manages_switches) column.model += ", manages NVSwitches";
   return column;
 }
 
@@ -143,47 +151,29 @@ std::vector<FabricDevice> nic_columns(const Hardware& hardware) {
     if (nic.pci_address.empty() || !seen.insert(nic.pci_address).second) continue;
     columns.push_back({nic.name,
                        "Ethernet" + (nic.speed_mbps ? " " + gbps(*nic.speed_mbps) : "") +
-                           (nic.up ? " up" : " down"),
+                           (hardware.from_topology_file ? ", state not known"
+                            : nic.up                    ? " up"
+                                                        : " down"),
                        nic.pci_address, nic.numa_node, nic.up, false});
   }
   return columns;
 }
 
-std::int64_t rate_of(const RdmaDevice& device) {
-  std::int64_t best = 0;
-  for (const auto& port : device.ports) best = std::max(best, port.rate_mbps.value_or(0));
-  return best;
+/// Returns how many devices beyond the limit it removed.
+template <typename Device>
+std::size_t cut(std::vector<Device>& devices) {
+  if (devices.size() <= kMostFabricDevices) return 0;
+  const std::size_t more = devices.size() - kMostFabricDevices;
+  devices.erase(devices.begin() + kMostFabricDevices, devices.end());
+  return more;
 }
 
-std::vector<Rail> rails_of(const Hardware& hardware, const Fabric& fabric) {
-  std::int64_t fastest = 0;
-  for (const auto& device : hardware.rdma) fastest = std::max(fastest, rate_of(device));
-  std::map<std::string, std::size_t> columns;
-  for (std::size_t i = 0; i < fabric.nics.size(); ++i) columns.emplace(fabric.nics[i].label, i);
-  std::vector<const RdmaDevice*> members;
-  for (const auto& device : hardware.rdma) {
-    // A port without a link reports its lowest rate. It keeps its place, so that the rails after it
-    // keep their numbers.
-    const bool down = std::none_of(device.ports.begin(), device.ports.end(),
-                                   [](const auto& port) { return port.state == "ACTIVE"; });
-    if (columns.contains(device.name) && (down || rate_of(device) == fastest))
-      members.push_back(&device);
-  }
-  std::sort(members.begin(), members.end(),
-            [](const auto* a, const auto* b) { return a->pci_address < b->pci_address; });
-  std::vector<Rail> rails;
-  for (const auto* device : members)
-    rails.push_back({static_cast<int>(rails.size()), device->name, {}});
-  for (std::size_t gpu = 0; gpu < fabric.gpus.size(); ++gpu) {
-    auto nearest = PathClass::kSys;
-    for (const auto& rail : rails)
-      nearest = std::min(nearest, fabric.gpu_nic[gpu][columns.at(rail.nic)].kind);
-    for (auto& rail : rails) {
-      if (fabric.gpu_nic[gpu][columns.at(rail.nic)].kind == nearest)
-        rail.gpus.push_back(fabric.gpus[gpu].label);
+void note_cpus(const Cpu& cpu, std::vector<FabricDevice>& devices) {
+  for (auto& device : devices) {
+    for (const auto& node : cpu.numa_nodes) {
+      if (node.id == device.numa_node) device.cpus = node.cpus;
     }
   }
-  return rails;
 }
 
 bool flat(const Places& places, const Fabric& fabric) {
@@ -217,16 +207,22 @@ Fabric relate(const Hardware& hardware) {
   Fabric fabric;
   std::vector<Gpu> gpus = hardware.gpu.gpus;
   gpus.insert(gpus.end(), hardware.gpu.unreadable.begin(), hardware.gpu.unreadable.end());
-  if (gpus.size() > kMaxRows) gpus.resize(kMaxRows);
+  fabric.gpus_left_out = cut(gpus);
   const Places places(hardware.pci);
+  std::map<int, int> parts;  // GPU index -> rows so far; a partitioned GPU has several
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     const bool usable = i < hardware.gpu.gpus.size();
     const auto& gpu = gpus[i];
-    fabric.gpus.push_back({usable ? "GPU" + std::to_string(gpu.index) : gpu.pci_address, gpu.model,
-                           gpu.pci_address, gpu.numa_node, usable, false});
+    std::string label = "GPU" + std::to_string(gpu.index);
+    if (const int part = usable ? parts[gpu.index]++ : 0; part > 0)
+      label += "." + std::to_string(part);
+    fabric.gpus.push_back({usable ? std::move(label) : gpu.pci_address, gpu.model, gpu.pci_address,
+                           gpu.numa_node, usable, false});
   }
   fabric.nics = nic_columns(hardware);
-  if (fabric.nics.size() > kMaxRows) fabric.nics.resize(kMaxRows);
+  fabric.nics_left_out = cut(fabric.nics);
+  note_cpus(hardware.cpu, fabric.gpus);
+  note_cpus(hardware.cpu, fabric.nics);
 
   const NvLinks links(gpus);
   std::map<std::size_t, std::vector<std::string>> groups;
@@ -244,6 +240,11 @@ Fabric relate(const Hardware& hardware) {
     }
     if (links.switched(a)) groups[links.group(a)].push_back(fabric.gpus[a].label);
     domains.insert(gpus[a].nvlink_domain);
+  }
+  for (const auto& a : fabric.nics) {
+    auto& row = fabric.nic_nic.emplace_back();
+    for (const auto& b : fabric.nics)
+      row.push_back({&a == &b ? PathClass::kLoc : bus_class(hardware, places, a, b), 0});
   }
   for (auto& [id, members] : groups) fabric.nvlink_groups.push_back(std::move(members));
   std::sort(fabric.nvlink_groups.begin(), fabric.nvlink_groups.end());

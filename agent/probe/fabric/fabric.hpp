@@ -7,6 +7,7 @@
 // farther class.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,11 +20,11 @@ namespace paceline::agent {
 /// Nearest first, in NCCL's order. NODE is kept for people; NCCL counts it as PHB. PXN is a route
 /// through another GPU's NIC that NCCL may choose. It is no distance between two devices, so no
 /// matrix holds it.
-enum class PathClass { kLoc, kNvl, kNvb, kC2c, kPix, kPxb, kP2c, kPxn, kPhb, kNode, kSys };
+enum class PathClass { kLoc, kNvl, kXgmi, kNvb, kC2c, kPix, kPxb, kP2c, kPxn, kPhb, kNode, kSys };
 
 struct Path {
   PathClass kind = PathClass::kSys;
-  int nvlinks = 0;  // for NVL: number of bonded links
+  int nvlinks = 0;  // for NVL and XGMI: number of bonded links
   bool operator==(const Path&) const = default;
 };
 
@@ -46,11 +47,13 @@ struct FabricDevice {
   std::optional<int> numa_node;
   bool usable = true;  // true for a GPU that its library shows and a NIC with a link
   bool rdma = false;
+  std::vector<std::string> netdevs = {};  // of a NIC with RDMA
+  std::string cpus = {};  // of its NUMA node, as the kernel lists them; empty: not known
   bool operator==(const FabricDevice&) const = default;
 };
 
-/// One NIC of the node's fastest RDMA kind, in bus order. The k-th rail of every node should
-/// connect to the k-th leaf switch.
+/// One NIC that serves GPUs, in bus order. The k-th rail of every node should connect to the k-th
+/// leaf switch, so a NIC keeps its rail while its link is down. rails.cpp says which NICs count.
 struct Rail {
   int index = 0;
   std::string nic;
@@ -63,6 +66,7 @@ struct Fabric {
   std::vector<FabricDevice> nics;
   std::vector<std::vector<Path>> gpu_gpu;
   std::vector<std::vector<Path>> gpu_nic;
+  std::vector<std::vector<Path>> nic_nic;
   // GPUs that are connected through the same NVSwitches
   std::vector<std::vector<std::string>> nvlink_groups;
   // the domain of all GPUs; empty if there is none or they differ
@@ -71,11 +75,22 @@ struct Fabric {
   /// True if a hypervisor shows every device directly on a root bus. The PCI classes then describe
   /// the virtual machine and not the physical one.
   bool virtual_topology = false;
+  std::size_t gpus_left_out = 0;  // beyond kMostFabricDevices
+  std::size_t nics_left_out = 0;
   bool operator==(const Fabric&) const = default;
 };
 
-/// At most 256 accelerators and 256 NICs.
+/// Larger than any real machine. A topology file or a broken sysfs may name more devices, and the
+/// work grows with the cube of their number. What is left out is counted.
+inline constexpr std::size_t kMostFabricDevices = 256;
+
 Fabric relate(const Hardware& hardware);
+
+/// The rails of a fabric whose devices and distances are known; for relate() alone.
+std::vector<Rail> rails_of(const Hardware& hardware, const Fabric& fabric);
+
+/// The rails whose NIC no other NIC is nearer to this GPU than.
+std::vector<const Rail*> rails_near(const Fabric& fabric, const FabricDevice& gpu);
 
 /// The matrix as a table for people, without legend; ends with a newline.
 std::string matrix_text(const Fabric& fabric);

@@ -53,6 +53,9 @@ class Reader {
       complain(system, "the first element must be <system>, as NCCL_TOPO_DUMP_FILE writes it");
     }
     for (const auto& cpu : system.children("cpu")) read_cpu(cpu);
+    if (hardware_.gpu.gpus.empty()) gpus_by_class();
+    if (hardware_.rdma.empty() && hardware_.nics.empty()) nics_by_class();
+    hardware_.from_topology_file = true;
     if (complaint_.empty() && hardware_.cpu.numa_nodes.empty() && system.child("cpu").empty())
       complain(system, "holds no <cpu>");
     if (!complaint_.empty()) {
@@ -185,28 +188,73 @@ class Reader {
                    std::to_string(*capability % 10);
     }
     gpu.c2c = !node.child("c2c").empty();
-    for (const auto& entry : node.children("nvlink")) {
-      const auto count = number(entry, "count", 0, kMaxNvLinks);
-      if (!count) return complain(entry, "lacks the attribute count");
-      std::string target = sysfs_address(text(entry, "target"));
-      // NCCL's address for a far end that it cannot see
-      if (target.starts_with("ffff")) target.clear();
-      const bool to_switch = hex(entry, "tclass") == kSwitchClass;
-      for (long i = 0; i < *count && gpu.nvlinks.size() < kMaxNvLinks; ++i) {
-        gpu.nvlinks.push_back({static_cast<int>(gpu.nvlinks.size()), true,
-                               to_switch ? NvLinkRemote::kSwitch : NvLinkRemote::kGpu, target});
-      }
-    }
+    gpu.nccl_gdr = flag(node, "gdr");
+    for (const auto& entry : node.children("nvlink")) read_links(entry, gpu, LinkKind::kNvLink);
+    for (const auto& entry : node.children("xgmi")) read_links(entry, gpu, LinkKind::kXgmi);
     const auto place =
         std::upper_bound(hardware_.gpu.gpus.begin(), hardware_.gpu.gpus.end(), gpu.index,
                          [](int index, const Gpu& other) { return index < other.index; });
     hardware_.gpu.gpus.insert(place, std::move(gpu));
   }
 
+  void read_links(const pugi::xml_node& entry, Gpu& gpu, LinkKind kind) {
+    const auto count = number(entry, "count", 0, kMaxNvLinks);
+    if (!count) return complain(entry, "lacks the attribute count");
+    std::string target = sysfs_address(text(entry, "target"));
+    // NCCL's address for a far end that it cannot see
+    if (target.starts_with("ffff")) target.clear();
+    const bool to_switch = hex(entry, "tclass") == kSwitchClass;
+    for (long i = 0; i < *count && gpu.nvlinks.size() < kMaxNvLinks; ++i) {
+      gpu.nvlinks.push_back({static_cast<int>(gpu.nvlinks.size()), true,
+                             to_switch ? NvLinkRemote::kSwitch : NvLinkRemote::kGpu, target,
+                             std::nullopt, kind});
+    }
+  }
+
+  /// "1" or "0"; nullopt for an absent attribute.
+  std::optional<bool> flag(const pugi::xml_node& node, const char* name) {
+    const auto value = number(node, name, 0, 1);
+    return value ? std::optional(*value == 1) : std::nullopt;
+  }
+
+  /// The files that clouds ship hold no <gpu>: NCCL finds the GPUs of a machine by itself, and
+  /// takes their places from the file.
+  void gpus_by_class() {
+    constexpr std::uint32_t k3d = 0x0302;
+    constexpr std::uint32_t kProcessing = 0x1200;
+    for (const auto& function : hardware_.pci) {
+      const auto* kind = accelerator_kind(function);
+      const std::uint32_t of_class = function.class_code >> 8U;
+      const bool nameless = function.vendor == 0 && (of_class == k3d || of_class == kProcessing);
+      if (kind == nullptr && !nameless) continue;
+      Gpu gpu;
+      gpu.index = static_cast<int>(hardware_.gpu.gpus.size());
+      gpu.pci_address = function.address;
+      gpu.numa_node = function.numa_node;
+      gpu.model = "accelerator, known by its PCI class";
+      gpu.class_only = true;
+      if (kind != nullptr) gpu.resource = kind->resource;
+      hardware_.gpu.gpus.push_back(std::move(gpu));
+    }
+  }
+
+  /// NICs without a <net>: their ports are not known.
+  void nics_by_class() {
+    constexpr std::uint32_t kNetwork = 0x02;
+    for (const auto& function : hardware_.pci) {
+      if (function.class_code >> 16U != kNetwork) continue;
+      RdmaDevice device;
+      device.name = function.address;
+      device.pci_address = function.address;
+      device.numa_node = function.numa_node;
+      hardware_.rdma.push_back(std::move(device));
+    }
+  }
+
   void read_net(const pugi::xml_node& node, const PciFunction& function) {
     const std::string name = text(node, "name");
     if (name.empty()) return complain(node, "lacks the attribute name");
-    const auto speed = number(node, "speed", 0, 100'000'000);
+    const auto speed = number(node, "speed", 0, 1'000'000'000);
     const long port = number(node, "port", 0, 255).value_or(1);
     // NCCL's socket transport uses port 0; the name is then that of a network device.
     if (port == 0) {
@@ -217,7 +265,9 @@ class Reader {
     device.name = name;
     device.pci_address = function.address;
     device.numa_node = function.numa_node;
-    device.ports.push_back({static_cast<int>(port), "ACTIVE", "LinkUp", "RDMA", speed, {}});
+    device.nccl_gdr = flag(node, "gdr");
+    // The file does not tell whether the port is up, nor which link layer it has.
+    device.ports.push_back({static_cast<int>(port), "", "", "", speed, {}});
     hardware_.rdma.push_back(std::move(device));
   }
 

@@ -72,18 +72,22 @@ class Writer {
   }
 
   std::string write() {
-    for (const auto& gpu : hardware_.gpu.gpus) add(gpu.pci_address, gpu_text(gpu));
+    // Of a device that is known by its class alone, NCCL finds the rest on the machine.
+    for (const auto& gpu : hardware_.gpu.gpus)
+      add(gpu.pci_address, gpu.class_only ? "" : gpu_text(gpu));
     int index = 0;
     for (const auto& device : hardware_.rdma) {
+      if (device.ports.empty()) add(device.pci_address, "");
       for (const auto& port : device.ports)
-        add(device.pci_address,
-            net_text(device.name, index++, port.rate_mbps.value_or(0), port.number));
+        add(device.pci_address, net_text(device.name, index++, port.rate_mbps.value_or(0),
+                                         port.number, gdr_text(device.nccl_gdr)));
     }
     for (const auto& nic : hardware_.nics) {
       const bool known =
           std::any_of(hardware_.rdma.begin(), hardware_.rdma.end(),
                       [&](const auto& device) { return device.pci_address == nic.pci_address; });
-      if (!known) add(nic.pci_address, net_text(nic.name, index++, nic.speed_mbps.value_or(0), 0));
+      if (!known)
+        add(nic.pci_address, net_text(nic.name, index++, nic.speed_mbps.value_or(0), 0, ""));
     }
     for (const auto& node : hardware_.cpu.numa_nodes) {
       if (!node.cpus.empty()) cpus_[node.id];  // also list a node without devices
@@ -125,13 +129,22 @@ class Writer {
     element->content += content;
   }
 
+  static std::string gdr_text(const std::optional<bool>& gdr) {
+    return gdr ? attribute("gdr", *gdr ? 1 : 0) : "";
+  }
+
   std::string gpu_text(const Gpu& gpu) const {
     std::string text = "<gpu" + attribute("dev", gpu.index);
     if (gpu.compute_capability) text += attribute("sm", *gpu.compute_capability);
-    text += attribute("rank", gpu.index) + ">";
+    text += attribute("rank", gpu.index) + gdr_text(gpu.nccl_gdr) + ">";
     std::map<std::pair<std::string, bool>, int> targets;
+    std::map<std::string, int> xgmi;
     for (const auto& link : gpu.nvlinks) {
       if (!link.active) continue;
+      if (link.kind == LinkKind::kXgmi) {
+        ++xgmi[link.remote_address];
+        continue;
+      }
       const bool peer =
           link.remote != NvLinkRemote::kSwitch &&
           std::any_of(hardware_.gpu.gpus.begin(), hardware_.gpu.gpus.end(),
@@ -143,13 +156,18 @@ class Writer {
       text += "<nvlink" + attribute("target", target.first) + attribute("count", count) +
               attribute("tclass", target.second ? "0x030200" : "0x068000") + "/>";
     }
+    for (const auto& [target, count] : xgmi) {
+      text += "<xgmi" + attribute("target", target) + attribute("count", count) +
+              attribute("tclass", "0x120000") + "/>";
+    }
     if (gpu.c2c) text += "<c2c/>";
     return text + "</gpu>";
   }
 
-  static std::string net_text(const std::string& name, int index, std::int64_t mbps, int port) {
+  static std::string net_text(const std::string& name, int index, std::int64_t mbps, int port,
+                              const std::string& more) {
     return "<nic><net" + attribute("name", name) + attribute("dev", index) +
-           attribute("speed", mbps) + attribute("port", port) + "/></nic>";
+           attribute("speed", mbps) + attribute("port", port) + more + "/></nic>";
   }
 
   std::string cpu_text(int numa, const Elements& elements) const {

@@ -145,6 +145,20 @@ NvLink read_link(const json& entry, const std::string& where, std::string& compl
   return link;
 }
 
+GpuCondition condition(const Fields& gpu) {
+  const auto flag = [&](const char* name) -> std::optional<bool> {
+    return gpu.find(name) == nullptr ? std::nullopt : std::optional(gpu.flag(name));
+  };
+  GpuCondition found;
+  found.uncorrected_errors = gpu.number("uncorrectedErrors", UINT64_MAX);
+  found.remapped_uncorrected = gpu.number("remappedUncorrected", UINT64_MAX);
+  found.remapping_pending = flag("remappingPending");
+  found.remapping_failed = flag("remappingFailed");
+  if (const auto action = gpu.number("recoveryAction", INT32_MAX))
+    found.recovery_action = static_cast<int>(*action);
+  return found;
+}
+
 Gpu read_gpu(const json& entry, const std::string& where, std::string& complaint) {
   const Fields fields(entry, where, complaint);
   fields.require("index");
@@ -159,6 +173,7 @@ Gpu read_gpu(const json& entry, const std::string& where, std::string& complaint
   gpu.c2c = fields.flag("c2c");
   gpu.nvlink_domain = domain(fields, complaint);
   gpu.nvlink_fabric = registration(fields, complaint);
+  gpu.condition = condition(fields);
   for (const auto& link : fields.list("nvlinks", kMaxLinks))
     gpu.nvlinks.push_back(
         read_link(link, where + "nvlinks[" + std::to_string(gpu.nvlinks.size()) + "].", complaint));

@@ -102,8 +102,33 @@ class Nvml final : public GpuLibrary {
         gpu.nvlink_domain = nvlink_domain_key(fabric.cluster_uuid, fabric.clique);
     }
     gpu.uuid = uuid_of(device);
+    gpu.condition = condition_of(device);
     read_links(device, gpu);
     read_mig(device, gpu);
+  }
+
+  GpuCondition condition_of(Device device) const {
+    GpuCondition condition;
+    unsigned long long errors = 0;
+    if (call_.ecc_errors != nullptr &&
+        call_.ecc_errors(device, nvml::kUncorrected, nvml::kVolatile, &errors) == kSuccess)
+      condition.uncorrected_errors = errors;
+    unsigned int corrected = 0;
+    unsigned int uncorrected = 0;
+    unsigned int pending = 0;
+    unsigned int failed = 0;
+    if (call_.remapped_rows != nullptr &&
+        call_.remapped_rows(device, &corrected, &uncorrected, &pending, &failed) == kSuccess) {
+      condition.remapped_uncorrected = uncorrected;
+      condition.remapping_pending = pending != 0;
+      condition.remapping_failed = failed != 0;
+    }
+    nvml::FieldValue action;
+    action.field = nvml::kRecoveryAction;
+    if (call_.fields != nullptr && call_.fields(device, 1, &action) == kSuccess &&
+        action.result == kSuccess && action.type == nvml::kUnsignedInt)
+      condition.recovery_action = static_cast<int>(action.value.word);
+    return condition;
   }
 
   std::string uuid_of(Device device) const {

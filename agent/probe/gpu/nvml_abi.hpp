@@ -64,6 +64,9 @@ constexpr int kLinkErrorKinds = 4;
 /// LINK_RECOVERY_FAILED. Not what forward error correction mends: that is not zero on a healthy
 /// link.
 constexpr unsigned int kLinkErrorFields[] = {206, 207, 208, 209, 210, 211, 214};
+constexpr unsigned int kRecoveryAction = 230;  // NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+constexpr int kUncorrected = 1;                // NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+constexpr int kVolatile = 0;                   // NVML_VOLATILE_ECC: since the driver was loaded
 constexpr int kRemoteGpu = 0;
 constexpr int kRemoteSwitch = 2;
 constexpr unsigned char kFabricCompleted = 3;
@@ -92,6 +95,9 @@ struct Functions {
   Return (*mig_count)(Device, unsigned int*) = nullptr;
   Return (*mig_device)(Device, unsigned int, Device*) = nullptr;
   Return (*uuid)(Device, char*, unsigned int) = nullptr;
+  Return (*ecc_errors)(Device, int, int, unsigned long long*) = nullptr;
+  Return (*remapped_rows)(Device, unsigned int*, unsigned int*, unsigned int*,
+                          unsigned int*) = nullptr;
 
   /// False when a function of the first group is missing.
   bool bind(void* library) {
@@ -114,6 +120,8 @@ struct Functions {
     find(mig_count, "nvmlDeviceGetMaxMigDeviceCount");
     find(mig_device, "nvmlDeviceGetMigDeviceHandleByIndex");
     find(uuid, "nvmlDeviceGetUUID");
+    find(ecc_errors, "nvmlDeviceGetTotalEccErrors");
+    find(remapped_rows, "nvmlDeviceGetRemappedRows");
     return find(init, "nvmlInit_v2") && find(shutdown, "nvmlShutdown") &&
            find(count, "nvmlDeviceGetCount_v2") &&
            find(by_index, "nvmlDeviceGetHandleByIndex_v2") && find(name, "nvmlDeviceGetName") &&

@@ -60,6 +60,10 @@ const AcceleratorKind* accelerator_kind(const PciFunction& function) {
   return nullptr;
 }
 
+bool is_nvidia(const PciFunction& function) {
+  return function.vendor == kNvidia || (function.vendor == 0 && function.class_code >> 8U == k3d);
+}
+
 std::string mig_resource(std::string_view profile) {
   std::string name = std::string(contract::kNvidiaMigPrefix) + std::string(profile);
   std::replace(name.begin(), name.end(), '+', '.');

@@ -22,6 +22,10 @@ struct AcceleratorKind {
 /// The table's row for this function; null if it is no accelerator.
 const AcceleratorKind* accelerator_kind(const PciFunction& function);
 
+/// A GPU of NVIDIA. The topology files of clouds name the PCI class alone, and of the vendors that
+/// NCCL serves only NVIDIA has 3D controllers.
+bool is_nvidia(const PciFunction& function);
+
 /// "nvidia.com/mig-1g.10gb" for the profile "1g.10gb"; a profile with media extensions,
 /// "1g.10gb+me", ends in ".me".
 std::string mig_resource(std::string_view profile);

@@ -38,6 +38,8 @@ struct PciFunction {
   std::string link_speed = {};  // the current one, as the kernel writes it: "32.0 GT/s PCIe"
   std::string link_width = {};
   bool answers = true;  // false if its configuration space reads as all ones: it fell off the bus
+  std::string driver = {};        // read for network functions only; empty: none is bound
+  bool virtual_function = false;  // read for network functions only
   bool operator==(const PciFunction&) const = default;
 };
 
@@ -79,10 +81,19 @@ struct RdmaDevice {
   std::optional<int> numa_node;
   std::vector<std::string> netdevs;
   std::vector<RdmaPort> ports;
+  std::string driver = {};  // "mlx5_core", "efa"; empty for soft RoCE
+  // The GPU memory that EFA's driver registers by itself, as it names it: "NVIDIA".
+  std::string own_peer_memory = {};
+  // A ConnectX on a board of B200 through which its NVSwitches are managed. It moves no data.
+  bool manages_switches = false;
+  std::optional<bool> nccl_gdr = {};  // gdr in a topology file: NCCL can use GPUDirect RDMA
   bool operator==(const RdmaDevice&) const = default;
 };
 
 enum class NvLinkRemote { kUnknown, kGpu, kSwitch };
+
+/// NVLink of NVIDIA, or xGMI of AMD: both lead from GPU to GPU past the PCI bus.
+enum class LinkKind { kNvLink, kXgmi };
 
 struct NvLink {
   int link = 0;
@@ -92,7 +103,19 @@ struct NvLink {
   std::string remote_address;
   // replays, recoveries and CRC errors since the driver was loaded
   std::optional<std::uint64_t> errors = {};
+  LinkKind kind = LinkKind::kNvLink;
   bool operator==(const NvLink&) const = default;
+};
+
+/// What a GPU tells of its memory and of what it needs. Absent: the driver or the model does not
+/// tell.
+struct GpuCondition {
+  std::optional<std::uint64_t> uncorrected_errors = {};    // ECC, since the driver was loaded
+  std::optional<std::uint64_t> remapped_uncorrected = {};  // rows replaced after such errors
+  std::optional<bool> remapping_pending = {};              // takes effect at the next reset
+  std::optional<bool> remapping_failed = {};               // no spare row was left
+  std::optional<int> recovery_action = {};  // 0 none, 1 reset, 2 reboot, 3 drain, 4 drain and reset
+  bool operator==(const GpuCondition&) const = default;
 };
 
 /// A GPU's registration with the NVLink fabric, in NVML's numbers.
@@ -123,6 +146,10 @@ struct Gpu {
   // identify the machine, so they are never published and never recorded.
   std::string uuid = {};
   std::vector<std::string> mig_uuids = {};
+  GpuCondition condition = {};
+  std::optional<bool> nccl_gdr = {};  // gdr in a topology file: NCCL can use GPUDirect RDMA
+  // A topology file shows only its PCI class, so its index and model are not NCCL's.
+  bool class_only = false;
   bool operator==(const Gpu&) const = default;
 };
 
@@ -143,6 +170,8 @@ struct Hardware {
   GpuReport gpu;
   std::vector<PciFunction> pci = {};
   std::vector<RdmaDevice> rdma = {};
+  // Read from a topology file alone: it tells places, and no state of a device.
+  bool from_topology_file = false;
   bool operator==(const Hardware&) const = default;
 };
 

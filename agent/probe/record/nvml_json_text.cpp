@@ -45,6 +45,22 @@ std::string fabric_text(const Gpu& gpu) {
   return text.empty() ? text : ", \"fabric\": {" + text + "}";
 }
 
+std::string condition_text(const GpuCondition& condition) {
+  std::string text;
+  const auto number = [&text](const char* name, const auto& value) {
+    if (value) text += ", \"" + std::string(name) + "\": " + std::to_string(*value);
+  };
+  const auto flag = [&text](const char* name, const std::optional<bool>& value) {
+    if (value) text += ", \"" + std::string(name) + "\": " + (*value ? "true" : "false");
+  };
+  number("uncorrectedErrors", condition.uncorrected_errors);
+  number("remappedUncorrected", condition.remapped_uncorrected);
+  flag("remappingPending", condition.remapping_pending);
+  flag("remappingFailed", condition.remapping_failed);
+  number("recoveryAction", condition.recovery_action);
+  return text;
+}
+
 std::string gpu_text(const Gpu& gpu) {
   std::string text = "    {\"index\": " + std::to_string(gpu.index) +
                      ", \"pciAddress\": " + json_string(gpu.pci_address) +
@@ -57,6 +73,7 @@ std::string gpu_text(const Gpu& gpu) {
   }
   if (gpu.c2c) text += ", \"c2c\": true";
   text += fabric_text(gpu);
+  text += condition_text(gpu.condition);
   const auto list = [&text](const char* name, const auto& entries, const auto& shown) {
     if (entries.empty()) return;
     text += std::string(", \"") + name + "\": [";

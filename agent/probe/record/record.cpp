@@ -9,7 +9,9 @@
 
 #include "agent/probe/pci/pci_config.hpp"
 #include "agent/probe/record/scrubber.hpp"
+#include "agent/probe/settings.hpp"
 #include "agent/probe/sysfs/counters.hpp"
+#include "agent/probe/sysfs/devices.hpp"
 
 namespace paceline::agent {
 namespace {
@@ -41,6 +43,18 @@ class Recorder {
     }
     add("proc/modules", scrub_modules(read_text(root_.proc() / "modules").value_or("")));
     add("proc/devices", scrub_devices(read_text(root_.proc() / "devices").value_or("")));
+  }
+
+  /// Of the kernel log only the Xid errors, without the processes that it names.
+  void kernel_log() {
+    const auto log = read_kernel_log(root_.dev() / "kmsg");
+    if (!log) return;
+    std::string text = "recorded: Xid errors only\n";
+    for (const auto& [address, codes] : parse_xids(*log)) {
+      for (const int code : codes)
+        text += "NVRM: Xid (PCI:" + address + "): " + std::to_string(code) + "\n";
+    }
+    add("dev/kmsg", text);
   }
 
   void cpus() {
@@ -97,6 +111,9 @@ class Recorder {
           config && !config->empty())
         add(below(*real / "config"), scrub_config(*config));
       for (const char* other : {"driver", "physfn", "iommu_group"}) link(*real / other);
+      copy(*real, {"p2p", "gdr"});
+      // Vital product data holds serial numbers: only the word that the probe looks for is kept.
+      if (manages_switches(*real)) add(below(*real / "vpd"), std::string(kManagesSwitches) + "\n");
       if (const auto group = resolve(*real / "iommu_group")) copy(*group, {"type"});
     }
   }
@@ -125,7 +142,8 @@ class Recorder {
     for (const char* module : {"module/nvidia_peermem", "kernel/mm/memory_peers/nv_mem",
                                "kernel/mm/memory_peers/nv_mem_nc"})
       copy(root_.sys() / module, {"version", "parameters/peerdirect_support"});
-    copy(root_.sys() / "module/mlx5_core", {"version"});
+    for (const char* module : {"mlx5_core", "mlx5_ib", "efa", "efa_nv_peermem"})
+      copy(root_.sys() / "module" / module, {"version", "initstate"});
     for (const auto& pool : list_names(root_.sys() / "kernel/mm/hugepages"))
       copy(root_.sys() / "kernel/mm/hugepages" / pool, {"nr_hugepages"});
   }
@@ -222,6 +240,7 @@ std::vector<RecordedFile> record_machine(const Root& root, GpuLibrary& library) 
   Recorder recorder(root);
   recorder.netdevs();  // first, because it learns which names to replace
   recorder.proc();
+  recorder.kernel_log();
   recorder.cpus();
   recorder.pci();
   recorder.rdma();

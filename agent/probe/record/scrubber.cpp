@@ -94,7 +94,7 @@ std::string scrub_modules(std::string_view text) {
   std::istringstream lines{std::string(text)};
   for (std::string line; std::getline(lines, line);) {
     const bool kept = std::ranges::any_of(
-        std::array{"nvidia", "nv_", "gdrdrv", "ib_", "rdma", "mlx", "amdgpu", "irdma"},
+        std::array{"nvidia", "nv_", "gdrdrv", "ib_", "rdma", "mlx", "efa", "amdgpu", "irdma"},
         [&](const char* start) { return line.starts_with(start); });
     std::istringstream fields(line);
     std::string name;

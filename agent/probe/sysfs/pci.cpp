@@ -7,7 +7,7 @@
 namespace paceline::agent {
 namespace {
 
-constexpr std::size_t kMaxFunctions = 4096;
+constexpr std::uint32_t kNetwork = 0x02;  // base class
 constexpr std::size_t kMaxDepth = 32;
 constexpr std::size_t kMaxWord = 32;
 
@@ -53,8 +53,9 @@ bool pci_answers(const Root& root, std::string_view address) {
 std::vector<PciFunction> probe_pci(const Root& root) {
   std::vector<PciFunction> functions;
   const auto folder = root.sys() / "bus/pci/devices";
-  for (const auto& name : list_names(folder)) {
-    if (functions.size() == kMaxFunctions) break;
+  auto names = list_names(folder);
+  std::sort(names.begin(), names.end(), pci_address_before);
+  for (const auto& name : names) {
     if (!is_pci_address(name)) continue;
     const auto real = resolve(folder / name);
     if (!real) continue;
@@ -71,6 +72,12 @@ std::vector<PciFunction> probe_pci(const Root& root) {
     function.link_speed = read_word(*real / "current_link_speed");
     function.link_width = read_word(*real / "current_link_width");
     function.answers = pci_answers(root, name);
+    if (function.class_code >> 16U == kNetwork) {
+      std::error_code error;
+      if (const auto driver = resolve(*real / "driver"))
+        function.driver = driver->filename().string();
+      function.virtual_function = std::filesystem::exists(*real / "physfn", error);
+    }
     functions.push_back(std::move(function));
   }
   return functions;

@@ -66,6 +66,13 @@ RdmaPort read_port(const std::filesystem::path& folder, int number) {
           read_gids(folder)};
 }
 
+/// EFA's driver names the memory that it registers in `p2p`; older ones write 1 into `gdr`.
+std::string efa_peer_memory(const std::filesystem::path& device) {
+  std::string provider = word(device / "p2p");
+  if (!provider.empty() && provider != "none") return provider;
+  return word(device / "gdr") == "1" ? "NVIDIA" : "";
+}
+
 std::vector<std::string> netdevs_of_gids(const RdmaDevice& device) {
   std::vector<std::string> names;
   for (const auto& port : device.ports) {
@@ -80,6 +87,14 @@ std::vector<std::string> netdevs_of_gids(const RdmaDevice& device) {
 }
 
 }  // namespace
+
+bool manages_switches(const std::filesystem::path& device) {
+  constexpr std::size_t kMaxProductData = 1024;
+  if (word(device / "vendor") != "0x15b3" || !word(device / "class").starts_with("0x0207"))
+    return false;
+  const auto data = read_bytes(device / "vpd", kMaxProductData);
+  return data && data->find(kManagesSwitches) != std::string::npos;
+}
 
 std::vector<RdmaDevice> probe_rdma(const Root& root) {
   std::vector<RdmaDevice> devices;
@@ -98,6 +113,10 @@ std::vector<RdmaDevice> probe_rdma(const Root& root) {
     found.pci_address = pci_address(device / "device").value_or("");
     if (!found.pci_address.empty()) found.numa_node = pci_numa_node(root, found.pci_address);
     found.netdevs = list_names(device / "device/net");
+    if (const auto driver = resolve(device / "device/driver"))
+      found.driver = driver->filename().string();
+    found.own_peer_memory = efa_peer_memory(device / "device");
+    found.manages_switches = manages_switches(device / "device");
     for (const auto& port : list_names(device / "ports")) {
       const auto number = small_number(port);
       if (number && found.ports.size() < kMaxPorts)

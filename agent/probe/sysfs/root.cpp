@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
@@ -14,6 +15,7 @@ namespace paceline::agent {
 namespace {
 
 constexpr std::size_t kMaxFileBytes = 1U << 20;
+constexpr std::size_t kMaxLogBytes = 8U << 20;
 constexpr int kMaxCpus = 65536;
 constexpr std::size_t kMaxNames = 16384;
 
@@ -65,6 +67,11 @@ bool is_pci_address(std::string_view name) {
   });
 }
 
+bool pci_address_before(std::string_view a, std::string_view b) {
+  // The digits are lower case and padded, so equally long addresses sort as text.
+  return a.size() != b.size() ? a.size() < b.size() : a < b;
+}
+
 std::optional<std::string> read_bytes(const std::filesystem::path& file, std::size_t most) {
   // Open without blocking and read regular files only: a recording may hold a pipe or a device in
   // place of a sysfs file.
@@ -87,6 +94,27 @@ std::optional<std::string> read_bytes(const std::filesystem::path& file, std::si
   }
   close(descriptor);
   return text;
+}
+
+std::optional<std::string> read_kernel_log(const std::filesystem::path& file) {
+  const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (descriptor < 0) return std::nullopt;
+  struct stat kind{};
+  std::optional<std::string> log;
+  if (fstat(descriptor, &kind) == 0 && (S_ISREG(kind.st_mode) || S_ISCHR(kind.st_mode))) {
+    log.emplace();
+    std::array<char, 8192> record{};  // a read returns one message, and fails if it does not fit
+    while (log->size() < kMaxLogBytes) {
+      const ssize_t got = read(descriptor, record.data(), record.size());
+      // EPIPE: the message was overwritten meanwhile, and the next read returns the oldest left.
+      if (got < 0 && (errno == EINTR || errno == EPIPE)) continue;
+      if (got < 0 && errno != EAGAIN) log.reset();
+      if (got <= 0) break;
+      log->append(record.data(), static_cast<std::size_t>(got));
+    }
+  }
+  close(descriptor);
+  return log;
 }
 
 std::optional<std::string> read_text(const std::filesystem::path& file) {

@@ -41,6 +41,10 @@ class Root {
 /// Never blocks.
 std::optional<std::string> read_bytes(const std::filesystem::path& file, std::size_t most);
 
+/// The kernel's messages since boot that are still in its ring, from /dev/kmsg or from a recorded
+/// file, at most 8 MiB; nullopt without the right to read them. Never blocks.
+std::optional<std::string> read_kernel_log(const std::filesystem::path& file);
+
 /// The file's text without trailing blanks, at most 1 MiB; nullopt if it cannot be read.
 std::optional<std::string> read_text(const std::filesystem::path& file);
 
@@ -56,6 +60,9 @@ std::optional<std::filesystem::path> resolve(const std::filesystem::path& link);
 
 /// True for "0000:3b:00.0", also with a domain of more than four digits.
 bool is_pci_address(std::string_view name);
+
+/// The order of the bus: addresses are hexadecimal, and a domain may have more than four digits.
+bool pci_address_before(std::string_view a, std::string_view b);
 
 /// The last PCI address ("0000:3b:00.0") in a device's real path; nullopt for a device that is not
 /// on PCI.

@@ -71,7 +71,8 @@ TEST_P(GoldenDoctor, SaysTheSameOfARecording) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, GoldenDoctor,
                          testing::Values("dgx-h100-like", "dgx-h100-broken", "dgx-a100-like",
                                          "gb200-like", "two-socket-pcie", "cloud-vm-gpu",
-                                         "cloud-vm-rdma", "cloud-vm", "nothing"));
+                                         "cloud-vm-rdma", "xe9680-spare-ports", "aws-p5en-half",
+                                         "cloud-vm", "nothing"));
 
 /// The status of each check in doctor's JSON.
 std::map<std::string, std::string> statuses(const Answer& answer) {
@@ -106,12 +107,14 @@ TEST_P(GoldenDoctor, TellsOfATopologyFileNoMoreThanIsInIt) {
   for (const auto& [id, status] : statuses({code, out.str(), {}})) {
     const bool untold =
         status == "unknown" || status == "skip" || (misses_nics && of_missing_nics.contains(id));
-    EXPECT_TRUE(untold || status == here.at(id))
+    // A file tells a narrow link, and not whether the slot could do more.
+    const bool milder = id == "pcie-link" && status == "warn" && here.at(id) == "fail";
+    EXPECT_TRUE(untold || milder || status == here.at(id))
         << id << " is " << status << ", on the machine " << here.at(id);
     same += untold ? 0 : 1;
   }
   if (std::string_view(GetParam()) == "dgx-h100-like") {
-    EXPECT_GE(same, 3) << out.str();
+    EXPECT_GE(same, 2) << out.str();
   }
 }
 
@@ -136,7 +139,7 @@ TEST(DoctorCommand, GivesProgramsEveryFinding) {
   EXPECT_EQ(answer.code, 1);
   const json view = json::parse(answer.out);
   EXPECT_EQ(view["version"], 1);
-  EXPECT_EQ(view["warned"], 3);
+  EXPECT_EQ(view["warned"], 4);
   int failed = 0;
   for (const auto& check : view["checks"]) {
     failed += check["status"] == "fail" ? 1 : 0;

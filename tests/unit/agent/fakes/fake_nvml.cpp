@@ -5,6 +5,7 @@
 //   FAKE_NVML_FAIL    a call that fails
 //   FAKE_NVML_BUSY    address of a busy GPU
 //   FAKE_NVML_ERRORS  errors of each kind on an NVLink; unset: no NVLinks
+//   FAKE_NVML_RECOVERY  the GPUs tell ECC errors, replaced rows, and this recovery action
 //   FAKE_NVML_FIELDS  the links are of NVLink 5, whose errors are fields
 #include <cstdint>
 #include <cstdio>
@@ -91,8 +92,29 @@ int nvmlDeviceGetNvLinkErrorCounter(void*, unsigned int, int kind, unsigned long
   *errors = static_cast<unsigned long long>(std::atoi(std::getenv("FAKE_NVML_ERRORS")));
   return 0;
 }
+int nvmlDeviceGetTotalEccErrors(void*, int type, int counter, unsigned long long* errors) {
+  if (std::getenv("FAKE_NVML_RECOVERY") == nullptr || type != 1 || counter != 0) return 3;
+  *errors = 5;
+  return 0;
+}
+int nvmlDeviceGetRemappedRows(void*, unsigned int* corrected, unsigned int* uncorrected,
+                              unsigned int* pending, unsigned int* failed) {
+  if (std::getenv("FAKE_NVML_RECOVERY") == nullptr) return 3;
+  *corrected = 1;
+  *uncorrected = 2;
+  *pending = 1;
+  *failed = 0;
+  return 0;
+}
 int nvmlDeviceGetFieldValues(void*, int count, Field* fields) {
   for (Field* field = fields; field < fields + count; ++field) {
+    if (field->id == 230) {  // the recovery action
+      const char* action = std::getenv("FAKE_NVML_RECOVERY");
+      field->result = action == nullptr ? 3 : 0;
+      field->type = 1;
+      field->number = action == nullptr ? 0 : static_cast<unsigned long long>(std::atoi(action));
+      continue;
+    }
     // One process has an unknown type, one has no value, the rest have three types.
     field->type = field->id == 206 ? 99 : field->id == 208 ? 1 : field->id == 209 ? 2 : 3;
     field->result = field->id == 207 || field->link > 1 ? 3 : 0;

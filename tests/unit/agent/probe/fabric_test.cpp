@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <array>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -48,7 +50,8 @@ TEST_P(GoldenMatrix, IsAsThePublishedLayoutSays) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, GoldenMatrix,
                          testing::Values("dgx-h100-like", "dgx-a100-like", "gb200-like",
                                          "two-socket-pcie", "cloud-vm-gpu", "cloud-vm-rdma",
-                                         "cloud-vm", "nothing"));
+                                         "xe9680-spare-ports", "aws-p5en-half", "cloud-vm",
+                                         "nothing"));
 
 using Places = std::vector<std::string>;
 
@@ -157,6 +160,29 @@ TEST(Rails, ANodeOfTooManyDevicesIsCutNotMisread) {
   EXPECT_EQ(fabric.nics.size(), 256U);
   EXPECT_EQ(fabric.gpus.size(), 256U);
   EXPECT_EQ(fabric.rails.size(), 256U);
+}
+
+TEST(PciProbe, AGpuBehindThousandsOfFunctionsIsFound) {
+  const NodeTree tree("nothing");
+  const std::filesystem::path devices = tree.folder() / "sys/devices/pci0000:00";
+  const auto add = [&](const std::string& address) {
+    std::filesystem::create_directories(devices / address);
+    std::filesystem::create_directories(tree.folder() / "sys/bus/pci/devices");
+    std::filesystem::create_symlink("../../../devices/pci0000:00/" + address,
+                                    tree.folder() / "sys/bus/pci/devices" / address);
+  };
+  std::array<char, 16> address{};
+  for (unsigned int i = 0; i < 4200; ++i) {  // virtual functions of NICs and disks
+    std::snprintf(address.data(), address.size(), "0000:%02x:%02x.%u", i / 256, i / 8 % 32, i % 8);
+    add(address.data());
+  }
+  add("0000:ff:00.0");
+  tree.write("sys/devices/pci0000:00/0000:ff:00.0/vendor", "0x10de\n");
+  tree.write("sys/devices/pci0000:00/0000:ff:00.0/device", "0x2330\n");
+  tree.write("sys/devices/pci0000:00/0000:ff:00.0/class", "0x030200\n");
+  const auto functions = probe_pci(tree.root());
+  ASSERT_EQ(functions.size(), 4201U);
+  EXPECT_NE(accelerator_kind(functions.back()), nullptr);
 }
 
 TEST(Rdma, ReadsPortsAndGids) {

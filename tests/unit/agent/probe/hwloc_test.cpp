@@ -110,7 +110,8 @@ TEST_P(Hwloc, SeesTheSamePciClasses) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Hwloc,
                          testing::Values("dgx-h100-like", "dgx-a100-like", "gb200-like",
-                                         "two-socket-pcie", "cloud-vm-gpu", "cloud-vm-rdma"));
+                                         "two-socket-pcie", "cloud-vm-gpu", "cloud-vm-rdma",
+                                         "xe9680-spare-ports", "aws-p5en-half"));
 
 }  // namespace
 }  // namespace paceline::agent

@@ -145,6 +145,20 @@ TEST(GpuProbe, AddsTheErrorsOfALinkThatTheLibraryCounts) {
   EXPECT_EQ(fifth[1].errors, 25U);
 }
 
+TEST(GpuProbe, ReadsTheConditionOfAGpuWhereItTellsOne) {
+  const FakeNvml nvml("1");
+  const auto library = open_nvml(PACELINE_FAKE_NVML);
+  EXPECT_EQ(library->devices()->front().condition, GpuCondition{});
+  ::setenv("FAKE_NVML_RECOVERY", "2", 1);
+  const GpuCondition condition = library->devices()->front().condition;
+  ::unsetenv("FAKE_NVML_RECOVERY");
+  EXPECT_EQ(condition, (GpuCondition{.uncorrected_errors = 5,
+                                     .remapped_uncorrected = 2,
+                                     .remapping_pending = true,
+                                     .remapping_failed = false,
+                                     .recovery_action = 2}));
+}
+
 TEST(GpuProbe, NamesAGpuThatFellOffTheBus) {
   const FakeNvml nvml("8", "gpu3");
   const NodeTree tree("dgx-h100-like");

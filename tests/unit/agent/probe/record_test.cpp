@@ -71,7 +71,8 @@ TEST_P(Recording, GivesTheSameMatrixAsTheMachine) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, Recording,
                          testing::Values("dgx-h100-like", "dgx-a100-like", "gb200-like",
                                          "two-socket-pcie", "cloud-vm-gpu", "cloud-vm-rdma",
-                                         "cloud-vm", "nothing"));
+                                         "xe9680-spare-ports", "aws-p5en-half", "cloud-vm",
+                                         "nothing"));
 
 TEST(Scrubbing, LeavesNothingThatIdentifies) {
   const NodeTree tree("two-socket-pcie");
@@ -196,7 +197,9 @@ TEST(FabricCommand, NamesTheOptionThatIsWrong) {
   options.machine.nccl_topo = "t.xml";
   const Said both = fabric(options);
   EXPECT_EQ(both.code, 2);
-  EXPECT_THAT(both.err, HasSubstr("leave out --root and --nvml"));
+  EXPECT_THAT(both.err, HasSubstr("--nccl-topo t.xml cannot be read"));
+  options.machine.root.clear();
+  EXPECT_THAT(fabric(options).err, HasSubstr("add --root, or leave out --nvml"));
 }
 
 }  // namespace
