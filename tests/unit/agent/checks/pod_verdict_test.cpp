@@ -270,6 +270,9 @@ TEST(NcclSettings, WhatIsWrongWithEach) {
         {"NCCL_IB_DISABLE", "1", "turns RDMA off", true},
         {"NCCL_NET", "IB", "", false},
         {"NCCL_NET", "Socket", "sockets instead of RDMA", true},
+        {"NCCL_NET", "socket", "sockets instead of RDMA", true},  // NCCL compares without case
+        {"NCCL_DMABUF_ENABLE", "1", "", false},
+        {"NCCL_DMABUF_ENABLE", "0", "turns dma-buf off", false},
         {"NCCL_NET_GDR_LEVEL", "PXB", "", false},
         {"NCCL_NET_GDR_LEVEL", "LOC", "turns GPUDirect RDMA off", true},
         {"NCCL_NET_GDR_LEVEL", "0", "turns GPUDirect RDMA off", true},
