@@ -44,7 +44,7 @@ struct Options {
   std::string proc = "/proc";
   std::string nvml = "libnvidia-ml.so.1";
   std::string kubeconfig;
-  std::string listen = "0.0.0.0";
+  std::string listen = "::";
   std::uint16_t port = contract::kAgentMetricsPort;
   int probe_seconds = 30;
   http::ServerCertificate certificate;

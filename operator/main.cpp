@@ -30,7 +30,7 @@ struct Options {
   std::string kubeconfig;
   std::string ns = "default";
   std::string identity;
-  std::string http_listen = "0.0.0.0:" + std::to_string(contract::kOperatorHttpPort);
+  std::string http_listen = "[::]:" + std::to_string(contract::kOperatorHttpPort);
   std::size_t workers = 8;
   std::size_t writers = 32;
   bool leader_elect = true;
@@ -166,8 +166,10 @@ int run(const Options& options) {
   apply::Controller controller(
       {api, clock, stores, executor, [&](const std::string& key) { queue.add(key); }, random_token,
        fetch_summary,
-       [&](const api::TrainingJob& job, const api::JobStatus&, const api::JobStatus& after) {
-         events.emit(phase_event(job, after));
+       [&](const api::TrainingJob& job, const api::JobStatus& before, const api::JobStatus& after) {
+         // That a new job is queued says nothing yet: its next phase, or why it waits, does.
+         if (!before.phase.empty() || after.reason != "Queued")
+           events.emit(phase_event(job, after));
        }},
       options.settings);
   controller.subscribe();

@@ -15,6 +15,8 @@
 #include <memory>
 #include <string_view>
 
+#include "common/net/listener.hpp"
+
 namespace paceline::agent {
 namespace {
 
@@ -69,17 +71,12 @@ std::string ticket_text(const TicketBytes& ticket) {
 }
 
 Result<UniqueFd> listen_on(const std::string& address, std::uint16_t port) {
-  const auto where = numeric(address, port);
-  if (!where) return std::unexpected(where.error());
-  const addrinfo& info = **where;
-  UniqueFd fd(::socket(info.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd.valid()) return fail_errno("a socket for measurements", errno);
-  const int yes = 1;
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  if (::bind(fd.get(), info.ai_addr, info.ai_addrlen) != 0 || ::listen(fd.get(), kBacklog) != 0)
-    return fail_errno("listen for a measurement on " + address + " port " + std::to_string(port),
-                      errno);
-  return fd;
+  auto listener = net::listen_on({address, port}, kBacklog);
+  if (!listener) {
+    listener.error().message.insert(0, "for a measurement: ");
+    return std::unexpected(listener.error());
+  }
+  return std::move(listener->socket);
 }
 
 std::uint16_t port_of(int fd) {

@@ -30,4 +30,9 @@ Result<Address> parse_address(const std::string& text) {
   return address;
 }
 
+std::string to_string(const Address& address) {
+  const bool v6 = address.host.find(':') != std::string::npos;
+  return (v6 ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
+}
+
 }  // namespace paceline::net

@@ -17,5 +17,6 @@ struct Address {
 
 /// "10.0.0.7:29400" or "[fd00::7]:29400".
 Result<Address> parse_address(const std::string& text);
+std::string to_string(const Address& address);
 
 }  // namespace paceline::net

@@ -49,7 +49,7 @@ ROOMS: dict[str, str] = {
     "common/http": "common/base",
     "common/http/beast": "common/base common/http",
     "common/http/cpprest": "common/base common/http",
-    "common/http/server": "common/base common/http",
+    "common/http/server": "common/base common/http common/net",
     "common/kube/api": "common/base common/http",
     "common/kube/client": "common/base common/http common/kube/api",
     "common/kube/connect": "common/base common/http/ common/kube/api common/kube/client",
@@ -59,7 +59,7 @@ ROOMS: dict[str, str] = {
     " common/kube/watch",
     # The operator: a job, what is observed, what to do, how to do it.
     "operator/api": "common/base common/contract",
-    "operator/render": "common/base common/contract operator/api",
+    "operator/render": "common/base common/contract common/net operator/api",
     "operator/status": "common/base operator/api",
     "operator/observe": "common/base common/contract common/kube/api operator/api",
     "operator/plan/placement": "common/contract operator/api operator/observe",
@@ -75,7 +75,7 @@ ROOMS: dict[str, str] = {
     # The faces of other programs that the CLI may see: the spec, its environment, one machine.
     "cli": "common/ operator/api operator/render agent/inspect",
     # Fixtures that tests and benchmarks share.
-    "testing": "common/ agent accel/include",
+    "testing": "common/ agent launcher accel/include",
     # Benchmarks include any part but no test.
     "bench": "accel/ common/ operator/ operator agent launcher testing",
     "tests": "accel/ common/ operator/ operator agent/ agent launcher cli testing bench",

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/http/server/session.hpp"
+#include "common/net/listener.hpp"
 
 namespace paceline::http {
 namespace {
@@ -45,26 +46,11 @@ struct Server::Impl {
   }
 
   Status listen() {
-    Ec error;
-    const auto address = net::ip::make_address(options.address, error);
-    if (error)
-      return fail(Code::kInvalid, Origin::kConfig,
-                  "listen address \"" + options.address + "\" is not an IP address");
-    const tcp::endpoint endpoint(address, options.port);
-    const auto failed = [&](const char* what) {
-      const auto code = error == net::error::access_denied ? Code::kForbidden : Code::kExhausted;
-      return fail(code, Origin::kHttp,
-                  std::string(what) + " " + options.address + ":" + std::to_string(options.port) +
-                      ": " + error.message());
-    };
-    acceptor.open(endpoint.protocol(), error);
-    if (error) return failed("open a socket for");
-    acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-    acceptor.bind(endpoint, error);
-    if (error) return failed("bind");
-    acceptor.listen(net::socket_base::max_listen_connections, error);
-    if (error) return failed("listen on");
-    port = acceptor.local_endpoint(error).port();
+    auto listener = paceline::net::listen_on({options.address, options.port},
+                                             net::socket_base::max_listen_connections);
+    if (!listener) return std::unexpected(listener.error());
+    port = listener->port;
+    acceptor.assign(listener->v6 ? tcp::v6() : tcp::v4(), listener->socket.release());
     accepting = std::jthread([this] { accept(); });
     return {};
   }
