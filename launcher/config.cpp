@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include <nlohmann/json.hpp>
+
 #include "common/base/duration.hpp"
 #include "common/contract/env.hpp"
 
@@ -83,6 +85,28 @@ class Reader {
 };
 
 }  // namespace
+
+Result<frameworks::Environment> with_settings(frameworks::Environment environment) {
+  const auto found = environment.find(std::string(env::kSettings.name));
+  if (found == environment.end()) return environment;
+  const auto settings = nlohmann::json::parse(found->second, nullptr, false);
+  environment.erase(found);
+  const auto is_setting = [](const auto& entry) {
+    return entry.second.is_string() && !entry.first.empty() &&
+           std::ranges::all_of(entry.first,
+                               [](char c) { return (c >= 'A' && c <= 'Z') || c == '_'; });
+  };
+  if (!settings.is_object() ||
+      !std::ranges::all_of(settings.get_ref<const nlohmann::json::object_t&>(), is_setting)) {
+    return fail(Code::kInvalid, Origin::kConfig,
+                std::string(env::kSettings.name) +
+                    " is not a JSON object of texts; the operator writes it, so remove it from the "
+                    "pod template and from the image");
+  }
+  for (const auto& [name, value] : settings.items())
+    environment.insert_or_assign("PACELINE_" + name, value.get<std::string>());
+  return environment;
+}
 
 Result<Config> read_config(const frameworks::Environment& environment) {
   Reader reader(environment);

@@ -57,6 +57,10 @@ struct Config {
   Address http;  // empty host: no HTTP endpoint
 };
 
+/// The environment with the settings of PACELINE_SETTINGS as variables of their own, which replace
+/// those of the image. Failure: the variable is no JSON object of texts.
+Result<frameworks::Environment> with_settings(frameworks::Environment environment);
+
 Result<Config> read_config(const frameworks::Environment& environment);
 
 }  // namespace paceline::launcher

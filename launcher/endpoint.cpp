@@ -40,6 +40,22 @@ std::string metrics(const EndpointState& state) {
 
 }  // namespace
 
+summary::JobState job_state(const Config& config, const rendezvous::Gang* gang,
+                            const rendezvous::Member& member) {
+  if (gang == nullptr)
+    return {config.job_uid,
+            member.running() ? "Running" : "Gathering",
+            member.attempt(),
+            member.restarts(),
+            1,
+            1,
+            std::nullopt};
+  return {config.job_uid,   std::string(rendezvous::to_string(gang->phase())),
+          gang->attempt(),  gang->restarts(),
+          gang->gathered(), gang->expected(),
+          gang->culprit()};
+}
+
 summary::HttpAnswer answer_request(const EndpointState& state, const std::string& path,
                                    const std::string& authorization) {
   if (path == "/healthz") return {200, "text/plain; charset=utf-8", "ok\n"};

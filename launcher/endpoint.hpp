@@ -11,6 +11,8 @@
 
 #include "common/telemetry/collector.hpp"
 #include "launcher/config.hpp"
+#include "launcher/rendezvous/gang.hpp"
+#include "launcher/rendezvous/member.hpp"
 #include "launcher/summary/documents.hpp"
 #include "launcher/summary/http_server.hpp"
 
@@ -25,6 +27,10 @@ struct EndpointState {
   summary::JobState state;
   telemetry::JobSummary summary;
 };
+
+/// `gang` is null on other pods than node rank 0's: they know their own state only.
+summary::JobState job_state(const Config& config, const rendezvous::Gang* gang,
+                            const rendezvous::Member& member);
 
 summary::HttpAnswer answer_request(const EndpointState& state, const std::string& path,
                                    const std::string& authorization);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/gang_settings.hpp"
 
+#include <memory>
+#include <optional>
+
 #include "common/contract/labels.hpp"
 #include "common/net/ports.hpp"
 
 namespace paceline::launcher {
 
-rendezvous::Hello hello_of(const Config& config) {
+rendezvous::Hello hello_of(const Config& config, std::uint16_t table_port) {
   rendezvous::Hello hello;
   hello.token = config.token;
   hello.job_uid = config.job_uid;
@@ -15,13 +18,15 @@ rendezvous::Hello hello_of(const Config& config) {
                 config.node_name,   config.processes, 0};
   hello.attempt = config.attempt;
   hello.restarts = config.restarts;
+  hello.table_port = table_port;
   return hello;
 }
 
 Address server_of(const Config& config) {
   if (config.node_rank != 0) return config.rendezvous;
-  if (config.listen.host == "0.0.0.0") return {"127.0.0.1", config.listen.port};
-  if (config.listen.host == "::") return {"::1", config.listen.port};
+  // Every machine has 127.0.0.1; ::1 only with IPv6, without which "::" listens on 0.0.0.0.
+  if (config.listen.host == "0.0.0.0" || config.listen.host == "::")
+    return {"127.0.0.1", config.listen.port};
   return config.listen;
 }
 
@@ -35,7 +40,13 @@ rendezvous::GangConfig gang_of(const Config& config) {
   gang.rank_zero_decides = config.rank_zero_decides;
   gang.attempt = config.attempt;
   gang.restarts = config.restarts;
-  gang.master_port = [address = config.pod_ip, port = config.master_port](int attempt) {
+  // Rank 0 listens only after it has imported its framework. Until then the port is held, so that
+  // another job on this machine cannot draw it. PyTorch's store shares a held port, since it sets
+  // SO_REUSEADDR; of other programs that is not known.
+  auto held =
+      config.framework == "PyTorch" ? std::make_shared<std::optional<net::HeldPort>>() : nullptr;
+  gang.master_port = [held, address = config.pod_ip, port = config.master_port](int attempt) {
+    if (port == 0 && held) return held->emplace(address).port();
     // A new port for each attempt, so that a restart never meets a half-closed socket.
     const int preferred = port >= 0 ? port : contract::kMasterPortBase + attempt % 100;
     return net::free_port(address, static_cast<std::uint16_t>(preferred));

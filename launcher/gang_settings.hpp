@@ -9,7 +9,8 @@
 
 namespace paceline::launcher {
 
-rendezvous::Hello hello_of(const Config& config);
+/// `table_port`: where this launcher passes the rank table on; 0: it does not.
+rendezvous::Hello hello_of(const Config& config, std::uint16_t table_port);
 
 rendezvous::GangConfig gang_of(const Config& config);
 

@@ -19,10 +19,9 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "common/command/command.hpp"
 #include "common/contract/env.hpp"
 #include "common/contract/labels.hpp"
-#include "common/net/ports.hpp"
+#include "common/net/address.hpp"
 #include "common/telemetry/collector.hpp"
 #include "common/telemetry/ring_server.hpp"
 #include "common/telemetry/slot/slot_client.hpp"
@@ -32,19 +31,22 @@
 #include "launcher/gang_settings.hpp"
 #include "launcher/install.hpp"
 #include "launcher/preflight.hpp"
-#include "launcher/process/cpu_binding.hpp"
+#include "launcher/process/open_files.hpp"
 #include "launcher/process/rank_set.hpp"
 #include "launcher/rank_plan.hpp"
 #include "launcher/rendezvous/client.hpp"
 #include "launcher/rendezvous/json_forms.hpp"
 #include "launcher/rendezvous/member.hpp"
 #include "launcher/rendezvous/server.hpp"
+#include "launcher/rendezvous/table_relay.hpp"
 #include "launcher/summary/http_server.hpp"
 
 namespace paceline::launcher {
 namespace {
 
 constexpr std::chrono::milliseconds kTick{100};
+// After a longer time between two ticks this process did not run, or was busy.
+constexpr std::chrono::seconds kLongestTurn{1};
 constexpr std::chrono::seconds kEndGrace{5};
 constexpr int kAnyRank = 1 << 24;
 
@@ -71,8 +73,12 @@ class Launcher::Impl {
                   perform(member_.on_rank_exit(local_rank, failure));
                 },
                 [this] { perform(member_.on_all_stopped(clock_.steady())); }}),
-        member_({hello_of(config_), config_.passthrough ? 1 : 0, config_.startup_timeout,
-                 config_.rank_zero_decides},
+        tables_(io_, config_.token, config_.job_uid),
+        table_port_(rendezvous::passes_table_on(config_.node_rank, config_.node_count)
+                        ? tables_.open(config_.pod_ip)
+                        : 0),
+        member_({hello_of(config_, table_port_), config_.passthrough ? 1 : 0,
+                 config_.startup_timeout, config_.rank_zero_decides},
                 clock.steady()) {}
 
   int run();
@@ -81,6 +87,8 @@ class Launcher::Impl {
   Status prepare();
   void perform(const rendezvous::MemberActions& actions);
   void start_ranks(const rendezvous::StartRanks& start);
+  void keep_table(const rendezvous::Message& message, std::string_view payload);
+  void fetch_table(const rendezvous::FetchTable& fetch);
   void wait_signal();
   void tick();
   void preflight();
@@ -90,9 +98,6 @@ class Launcher::Impl {
   void log_unserved_ranks();
   telemetry::JobSummary folded(telemetry::Span span) const;
   summary::HttpAnswer answer(const std::string& path, const std::string& authorization) const;
-  std::filesystem::path in_state(const char* name) const {
-    return std::filesystem::path(config_.state_dir) / name;
-  }
 
   const Config config_;
   const frameworks::Environment environment_;
@@ -108,6 +113,8 @@ class Launcher::Impl {
   telemetry::SlotClient agent_;
   telemetry::RingServer rings_;
   process::RankSet ranks_;
+  rendezvous::TableRelay tables_;
+  const std::uint16_t table_port_;  // where children fetch the rank table; 0: nobody does
   rendezvous::Member member_;
   std::optional<rendezvous::Server> server_;
   std::optional<rendezvous::Client> client_;
@@ -115,6 +122,7 @@ class Launcher::Impl {
   RankPlan plan_;
   std::optional<rendezvous::Outcome> outcome_;
   SteadyTime stop_by_{};
+  std::optional<SteadyTime> last_tick_;
   bool joining_ = false;  // before this, the member's startup time does not run
   std::jthread preflight_;
   std::string last_changes_;
@@ -127,24 +135,14 @@ Status Launcher::Impl::prepare() {
   if (error)
     return fail_errno("state directory " + config_.state_dir + " (PACELINE_STATE_DIR)",
                       error.value());
-  const auto path = environment_.find("PATH");
-  const auto command = frameworks::resolve_command(
-      command_, {config_.framework, config_.passthrough, config_.node_count, config_.processes},
-      [&](const std::string& script) {
-        return frameworks::interpreter_of_script(
-            script, path == environment_.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second);
-      });
-  if (!command) return std::unexpected(command.error());
-  for (const std::string& note : command->notes) log_.line(note);
-  plan_.argv = command->argv;
-  plan_.environment = environment_;
-  plan_.interface = net::interface_of(config_.pod_ip);
-  plan_.allowed_cpus = process::allowed_cpus();
-  plan_.numa_nodes = process::numa_nodes("/");
-  plan_.telemetry_socket = in_state("telemetry.sock").string();
-  plan_.rank_table = in_state("rank-table.json").string();
+  auto plan = prepare_ranks(config_, environment_, command_, log_);
+  if (!plan) return std::unexpected(plan.error());
+  plan_ = *std::move(plan);
   if (auto opened = rings_.open(plan_.telemetry_socket); !opened) return opened;
   if (config_.node_rank == 0) {
+    auto limit = process::allow_connections(config_.node_count);
+    if (!limit) return std::unexpected(limit.error());
+    plan_.open_files = *limit;
     server_.emplace(io_, clock_, gang_of(config_),
                     [this](const std::string& line) { log_.line(line); });
     if (auto opened = server_->open(config_.listen.host, config_.listen.port); !opened)
@@ -157,15 +155,17 @@ Status Launcher::Impl::prepare() {
     if (auto opened = http_->open(config_.http.host, config_.http.port); !opened) return opened;
   }
   const Address server = server_of(config_);
-  client_.emplace(
-      io_, server.host, server.port,
-      rendezvous::Client::Callbacks{[this] { perform(member_.on_connected(clock_.steady())); },
-                                    [this](const std::string& why) {
-                                      perform(member_.on_disconnected(why, clock_.steady()));
-                                    },
-                                    [this](const rendezvous::Message& message) {
-                                      perform(member_.on_message(message, clock_.steady()));
-                                    }});
+  client_.emplace(io_, server.host, server.port,
+                  rendezvous::Client::Callbacks{
+                      [this] { perform(member_.on_connected(clock_.steady())); },
+                      [this](const std::string& why) {
+                        perform(member_.on_disconnected(why, clock_.steady()));
+                      },
+                      [this](const rendezvous::Message& message, const std::string& payload) {
+                        keep_table(message, payload);
+                        perform(member_.on_message(message, clock_.steady()));
+                      },
+                      [this] { member_.on_progress(clock_.steady()); }});
   return {};
 }
 
@@ -261,6 +261,10 @@ void Launcher::Impl::tick() {
   timer_.async_wait([this](boost::system::error_code error) {
     if (error) return;
     ranks_.on_tick();
+    const SteadyTime now = clock_.steady();
+    if (last_tick_ && now - *last_tick_ > kLongestTurn) member_.on_pause(now - *last_tick_);
+    last_tick_ = now;
+    tables_.tick(now);
     if (server_) server_->tick();
     if (joining_) perform(member_.on_tick(clock_.steady()));
     log_unserved_ranks();
@@ -289,6 +293,7 @@ void Launcher::Impl::stop_when_heard() {
   if (!agent_.reported() && clock_.steady() < stop_by_) return;
   if (!heard) return;
   if (server_) server_->close();
+  tables_.close();
   if (http_) http_->close();
   io_.stop();
 }
@@ -303,10 +308,12 @@ void Launcher::Impl::perform(const rendezvous::MemberActions& actions) {
       client_->send(send->message);
     } else if (std::holds_alternative<rendezvous::SendSummary>(action)) {
       rings_.pump();
-      client_->send(rendezvous::Beat{collector_.summaries()});
+      client_->send(rendezvous::Heartbeat{collector_.summaries()});
     } else if (const auto* tell = std::get_if<rendezvous::SendFailure>(&action)) {
       if (const auto failure = ranks_.first_failure())
         client_->send(rendezvous::Failed{tell->attempt, *failure});
+    } else if (const auto* fetch = std::get_if<rendezvous::FetchTable>(&action)) {
+      fetch_table(*fetch);
     } else if (const auto* start = std::get_if<rendezvous::StartRanks>(&action)) {
       start_ranks(*start);
     } else if (std::holds_alternative<rendezvous::StopRanks>(action)) {
@@ -318,6 +325,28 @@ void Launcher::Impl::perform(const rendezvous::MemberActions& actions) {
       stop_by_ = clock_.steady() + kEndGrace;
     }
   }
+}
+
+void Launcher::Impl::keep_table(const rendezvous::Message& message, std::string_view payload) {
+  const auto* table = std::get_if<rendezvous::Table>(&message);
+  if (table != nullptr && table_port_ != 0) tables_.offer(table->table.attempt, payload);
+}
+
+void Launcher::Impl::fetch_table(const rendezvous::FetchTable& fetch) {
+  const auto missing = [this, attempt = fetch.attempt](const std::string& why) {
+    perform(member_.on_no_table(attempt, why));
+  };
+  const auto from = net::parse_address(fetch.from);
+  if (!from) return missing(from.error().message);
+  tables_.fetch(fetch.attempt, *from, [this, missing](const Result<std::string>& payload) {
+    if (!payload) return missing(payload.error().message);
+    const auto message = rendezvous::parse_message(*payload);
+    const auto* table = message ? std::get_if<rendezvous::Table>(&*message) : nullptr;
+    if (table == nullptr)
+      return missing(message ? "it sent another message" : message.error().message);
+    keep_table(*message, *payload);
+    perform(member_.on_table(table->table));
+  });
 }
 
 void Launcher::Impl::start_ranks(const rendezvous::StartRanks& start) {
@@ -354,23 +383,8 @@ summary::HttpAnswer Launcher::Impl::answer(const std::string& path,
   state.config = &config_;
   state.collector = &collector_;
   state.ranks = agent_.served_here();
-  state.state.job_uid = config_.job_uid;
-  if (server_) {
-    const auto& gang = server_->gang();
-    state.whole_job = true;
-    state.state = {config_.job_uid, std::string(rendezvous::to_string(gang.phase())),
-                   gang.attempt(),  gang.restarts(),
-                   gang.gathered(), gang.expected(),
-                   gang.culprit()};
-  } else {
-    state.state = {config_.job_uid,
-                   member_.running() ? "Running" : "Gathering",
-                   member_.attempt(),
-                   member_.restarts(),
-                   1,
-                   1,
-                   std::nullopt};
-  }
+  state.whole_job = server_.has_value();
+  state.state = job_state(config_, server_ ? &server_->gang() : nullptr, member_);
   state.summary = folded(telemetry::Span::kWindow);
   return answer_request(state, path, authorization);
 }

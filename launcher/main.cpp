@@ -38,12 +38,16 @@ paceline::frameworks::Environment own_environment() {
 int run(const std::vector<std::string>& command) {
   paceline::launcher::Log log;
   auto environment = own_environment();
-  const auto config = paceline::launcher::read_config(environment);
-  if (!config) {
+  const auto refuse = [&](const paceline::Error& error) {
     const auto file = environment.find(std::string(paceline::env::kTerminationLog.name));
-    return paceline::launcher::refuse(file == environment.end() ? "" : file->second,
-                                      config.error().message, log);
-  }
+    return paceline::launcher::refuse(file == environment.end() ? "" : file->second, error.message,
+                                      log);
+  };
+  auto complete = paceline::launcher::with_settings(environment);
+  if (!complete) return refuse(complete.error());
+  environment = *std::move(complete);
+  const auto config = paceline::launcher::read_config(environment);
+  if (!config) return refuse(config.error());
   const paceline::SystemClock clock;
   return paceline::launcher::Launcher(*config, std::move(environment), command, clock, log).run();
 }

@@ -3,9 +3,33 @@
 
 #include <algorithm>
 
+#include "common/command/command.hpp"
+#include "common/net/ports.hpp"
 #include "launcher/process/cpu_binding.hpp"
 
 namespace paceline::launcher {
+
+Result<RankPlan> prepare_ranks(const Config& config, const frameworks::Environment& environment,
+                               const std::vector<std::string>& command, Log& log) {
+  const auto path = environment.find("PATH");
+  const auto resolved = frameworks::resolve_command(
+      command, {config.framework, config.passthrough, config.node_count, config.processes},
+      [&](const std::string& script) {
+        return frameworks::interpreter_of_script(
+            script, path == environment.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second);
+      });
+  if (!resolved) return std::unexpected(resolved.error());
+  for (const std::string& note : resolved->notes) log.line(note);
+  RankPlan plan;
+  plan.argv = resolved->argv;
+  plan.environment = environment;
+  plan.interface = net::interface_of(config.pod_ip);
+  plan.allowed_cpus = process::allowed_cpus();
+  plan.numa_nodes = process::numa_nodes("/");
+  plan.telemetry_socket = config.state_dir + "/telemetry.sock";
+  plan.rank_table = config.state_dir + "/rank-table.json";
+  return plan;
+}
 
 PlannedRanks plan_ranks(const RankPlan& plan, const Config& config,
                         const rendezvous::RankTable& table, int restarts) {
@@ -49,6 +73,7 @@ PlannedRanks plan_ranks(const RankPlan& plan, const Config& config,
     spec.local_rank = local_rank;
     spec.failure_file = failure_file;
     spec.request.argv = plan.argv;
+    spec.request.open_files = plan.open_files;
     for (const auto& [name, value] : composed.variables)
       spec.request.environment.push_back(name + "=" + value);
     spec.request.cpus = binding[static_cast<std::size_t>(local_rank)];

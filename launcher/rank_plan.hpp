@@ -3,11 +3,15 @@
 // rank. Launcher calls it at the start of every attempt. Pure.
 #pragma once
 
+#include <sys/resource.h>
+
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "launcher/config.hpp"
 #include "launcher/frameworks/environment.hpp"
+#include "launcher/log.hpp"
 #include "launcher/process/rank_set.hpp"
 #include "launcher/rendezvous/rank_table.hpp"
 
@@ -22,7 +26,12 @@ struct RankPlan {
   std::string rank_table;
   std::vector<int> allowed_cpus;
   std::vector<std::vector<int>> numa_nodes;
+  std::optional<rlimit> open_files;  // limit of the ranks; nullopt: the launcher's own
 };
+
+/// Resolves the command and reads what the machine has. Failure: the command contradicts the job.
+Result<RankPlan> prepare_ranks(const Config& config, const frameworks::Environment& environment,
+                               const std::vector<std::string>& command, Log& log);
 
 struct PlannedRanks {
   std::vector<process::RankSpec> ranks;

@@ -35,7 +35,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 // In the child, between fork and exec: only async-signal-safe calls.
 [[noreturn]] void become(char* const* argv, char* const* environment, int out, int err, int report,
-                         const cpu_set_t* cpus, const char* directory, pid_t parent) {
+                         const cpu_set_t* cpus, const SpawnRequest& request, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // the parent died before PR_SET_PDEATHSIG took effect
@@ -51,7 +51,8 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   ::dup2(out, 1);
   ::dup2(err, 2);
   int error = 0;
-  if (directory != nullptr && ::chdir(directory) != 0) {
+  if (request.open_files) ::setrlimit(RLIMIT_NOFILE, &*request.open_files);
+  if (!request.working_dir.empty() && ::chdir(request.working_dir.c_str()) != 0) {
     error = errno;
   } else {
     ::execvpe(argv[0], argv, environment);
@@ -83,8 +84,7 @@ Result<Spawned> spawn(const SpawnRequest& request) {
   if (pid < 0) return fail_errno("fork", errno);
   if (pid == 0) {
     become(argv.data(), environment.data(), out->write.get(), err->write.get(), report->write.get(),
-           request.cpus.empty() ? nullptr : &cpus,
-           request.working_dir.empty() ? nullptr : request.working_dir.c_str(), parent);
+           request.cpus.empty() ? nullptr : &cpus, request, parent);
   }
   ::setpgid(pid, pid);  // set in parent and child: either may run first
   report->write.reset();

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <optional>
@@ -24,6 +25,7 @@ struct SpawnRequest {
   std::vector<std::string> environment;  // NAME=value
   std::vector<int> cpus;                 // empty: all CPUs that the parent may use
   std::string working_dir;               // empty: the parent's
+  std::optional<rlimit> open_files{};    // limit of open files; nullopt: the parent's
 };
 
 struct Spawned {

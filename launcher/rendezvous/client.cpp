@@ -47,11 +47,14 @@ void Client::connect() {
     connection->start({[this, raw = connection.get(), lost](const std::string& payload) {
                          if (connection_.get() != raw) return;
                          const auto message = parse_message(payload);
-                         if (message) return callbacks_.message(*message);
+                         if (message) return callbacks_.message(*message, payload);
                          raw->abort();
                          lost(message.error().message);
                        },
-                       lost});
+                       lost,
+                       [this, raw = connection.get()] {
+                         if (connection_.get() == raw && callbacks_.progress) callbacks_.progress();
+                       }});
     callbacks_.connected();
   });
 }

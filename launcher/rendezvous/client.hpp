@@ -25,7 +25,9 @@ class Client {
   struct Callbacks {
     std::function<void()> connected;
     std::function<void(const std::string& why)> lost;
-    std::function<void(const Message&)> message;
+    std::function<void(const Message&, const std::string& payload)> message;
+    /// Bytes passed, although no whole message did.
+    std::function<void()> progress = {};
   };
 
   Client(boost::asio::io_context& io, const std::string& host, std::uint16_t port,

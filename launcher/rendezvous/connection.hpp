@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connection: frames over one TCP socket in both directions; Client and Server use it. Incoming
-// frames are bounded by the decoder's limit, the send queue by kMostQueued.
+// Connection: frames over one TCP socket in both directions; Client, Server and TableRelay use it.
+// Incoming frames are bounded by the decoder's limit, the send queue by kMostQueued. It holds no
+// read buffer while nothing arrives, since rank 0 has thousands of connections.
 //
 // Lives in a shared_ptr as long as the socket has work. One thread: the io_context's. Failure:
 // `closed` is called once with the reason, unless the owner called `close` or `abort`.
 #pragma once
 
-#include <array>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -24,13 +24,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
   struct Callbacks {
     std::function<void(std::string payload)> frame;
     std::function<void(std::string reason)> closed;
+    /// The peer sent bytes, or took bytes that had to wait for it: a sign of life within a large
+    /// frame. May be empty.
+    std::function<void()> progress = {};
   };
 
   Connection(boost::asio::ip::tcp::socket socket, std::size_t limit);
 
   void start(Callbacks callbacks);
   void set_limit(std::size_t limit) { decoder_.set_limit(limit); }
-  void send(std::string_view payload);
+  void send(std::string_view payload) { send(shared_frame(payload)); }
+  void send(SharedFrame frame);
   /// Closes after everything sent is written; no callback is called any more.
   void close();
   /// Closes now; no callback is called any more.
@@ -39,14 +43,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   void read();
+  void receive();
   void write();
   void fail(std::string reason);
 
   boost::asio::ip::tcp::socket socket_;
   FrameDecoder decoder_;
   Callbacks callbacks_;
-  std::array<char, 16384> buffer_{};
-  std::deque<std::string> queue_;
+  std::deque<SharedFrame> queue_;
+  std::size_t written_ = 0;  // of the frame at the front of the queue
   std::size_t queued_bytes_ = 0;
   bool writing_ = false;
   bool closing_ = false;

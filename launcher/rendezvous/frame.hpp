@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +23,12 @@ inline constexpr std::size_t kMemberLimit = 1024 * 1024;  // from members
 inline constexpr std::size_t kServerLimit = 16 * 1024 * 1024;
 
 std::string encode_frame(std::string_view payload);
+
+/// A frame that several connections send at the same time.
+using SharedFrame = std::shared_ptr<const std::string>;
+inline SharedFrame shared_frame(std::string_view payload) {
+  return std::make_shared<const std::string>(encode_frame(payload));
+}
 
 class FrameDecoder {
  public:

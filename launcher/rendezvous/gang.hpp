@@ -8,6 +8,8 @@
 // before the rank that it lost. If a rank reports that it lost a peer, the gang waits a short time
 // for that peer's own failure before it stops all ranks.
 //
+// Every event costs the same however large the gang is, except those that concern all members.
+//
 // No sockets, no clock, no threads: events and the time come in, actions go out in the order in
 // which they must be done. Not thread-safe. A message that does not fit the state (an older
 // attempt, a connection that is no member) changes nothing.
@@ -18,6 +20,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -27,21 +30,30 @@
 
 namespace paceline::rendezvous {
 
-inline constexpr std::chrono::seconds kBeatEvery{2};
-inline constexpr std::chrono::seconds kSilence{10};
+inline constexpr std::chrono::seconds kHeartbeatInterval{2};
+inline constexpr std::chrono::seconds kHeartbeatTimeout{10};
 /// The ranks of a gang should end together. A rank that runs this much longer than the first is
 /// named in the log, because a program may hang while it exits.
-inline constexpr std::chrono::seconds kLateEnd{60};
+inline constexpr std::chrono::seconds kStragglerWarning{60};
 
 /// After a rank failed because it lost a peer, wait this long for the peer's own failure: a large
 /// program takes that long to exit.
-inline constexpr std::chrono::seconds kOwnEnd{3};
+inline constexpr std::chrono::seconds kPeerFailureGrace{3};
 
 using ConnectionId = std::uint64_t;
 
 struct SendTo {
   ConnectionId to;
   Message message;
+};
+/// One message to many members, so that it is encoded once.
+struct SendToAll {
+  std::vector<ConnectionId> to;
+  Message message;
+};
+/// The message Table with `table()`. Many members ask for it, so the caller keeps its encoding.
+struct SendTable {
+  std::vector<ConnectionId> to;
 };
 /// Closes after everything sent before is written.
 struct CloseConnection {
@@ -50,7 +62,7 @@ struct CloseConnection {
 struct LogLine {
   std::string text;
 };
-using GangAction = std::variant<SendTo, CloseConnection, LogLine>;
+using GangAction = std::variant<SendTo, SendToAll, SendTable, CloseConnection, LogLine>;
 using GangActions = std::vector<GangAction>;
 
 enum class GangPhase { kGathering, kRunning, kRestarting, kSucceeded, kFailed };
@@ -75,12 +87,17 @@ class Gang {
   GangActions on_message(ConnectionId from, const Message& message, SteadyTime now);
   GangActions on_closed(ConnectionId id, SteadyTime now);
   GangActions on_tick(SteadyTime now);
+  /// Bytes passed between the member and this launcher, although no whole message did.
+  void on_progress(ConnectionId id, SteadyTime now);
+  /// This launcher did not run for that long: it could not receive, so no member was silent.
+  void on_pause(std::chrono::nanoseconds pause);
 
   GangPhase phase() const { return phase_; }
   bool finished() const { return phase_ == GangPhase::kSucceeded || phase_ == GangPhase::kFailed; }
   int attempt() const { return attempt_; }
   int restarts() const { return restarts_; }
-  int gathered() const;
+  int gathered() const { return gathered_; }
+  const RankTable& table() const { return table_; }
   int expected() const { return config_.node_count; }
   bool is_member(ConnectionId id) const { return member_of(id) != nullptr; }
   const std::optional<Culprit>& culprit() const { return culprit_; }
@@ -90,27 +107,34 @@ class Gang {
   struct Member {
     ConnectionId connection;
     Hello hello;
-    bool stopped = true;  // no rank of any attempt is alive in that pod
-    bool asked = false;   // was told to stop and has not answered yet
+    bool alive = false;           // ranks of some attempt may be alive in that pod
+    bool stop_requested = false;  // was told to stop and has not answered yet
     bool done = false;
-    SteadyTime heard;
+    SteadyTime last_received;
   };
 
   void hello(ConnectionId from, const Hello& hello, SteadyTime now);
   void failed(const Member& member, const Failed& failed, SteadyTime now);
   void stop_for_failure(SteadyTime now);
-  void consider(const Member& member, const Failed& failed, SteadyTime now);
-  void settle();
-  void lose(int node_rank, const std::string& why, SteadyTime now);
+  void weigh_failure(const Member& member, const Failed& failed, SteadyTime now);
+  void conclude_failure();
+  void lose_member(int node_rank, const std::string& why, SteadyTime now);
   void restart(SteadyTime not_before);
   void try_start(SteadyTime now);
   void finish(Verdict verdict, std::string message);
-  void name_the_late(SteadyTime now);
+  void log_stragglers(SteadyTime now);
+  void log_join(const Member& member);
+  void set(Member& member, bool Member::* flag, int& tally, bool value);
+  std::string table_source(int node_rank) const;
   std::optional<std::string> reason_to_refuse(const Hello& hello) const;
 
   const Member* member_of(ConnectionId id) const;
+  std::vector<ConnectionId> connections() const;
   void send(ConnectionId to, Message message) {
     actions_.emplace_back(SendTo{to, std::move(message)});
+  }
+  void send_all(std::vector<ConnectionId> to, Message message) {
+    if (!to.empty()) actions_.emplace_back(SendToAll{std::move(to), std::move(message)});
   }
   void log(std::string text) { actions_.emplace_back(LogLine{std::move(text)}); }
   GangActions take() { return std::exchange(actions_, {}); }
@@ -121,19 +145,26 @@ class Gang {
   int restarts_;
   int stopping_ = -1;  // the attempt whose ranks are being stopped
   SteadyTime not_before_{};
-  SteadyTime last_beat_{};
-  // when the first replica of this attempt ended; told_: late replicas were named
+  SteadyTime last_heartbeat_{};
+  // when the first replica of this attempt ended; stragglers_logged_: late replicas were named
   std::optional<SteadyTime> first_done_;
-  bool told_ = false;
+  bool stragglers_logged_ = false;
   std::optional<Culprit> culprit_;
   std::pair<Cause, SteadyTime> culprit_order_{};
   // set while a rank has reported a lost peer: the time at which all ranks are stopped
   std::optional<SteadyTime> stop_at_;
-  bool settling_ = false;  // a failure stopped the ranks, and some members have not answered yet
-  bool spent_ = false;     // no restart is left
-  Finish final_;
+  bool collecting_failures_ =
+      false;  // a failure stopped the ranks, and some members have not answered yet
+  bool restarts_exhausted_ = false;  // no restart is left
+  Finish finish_message_;
   RankTable table_;
   std::vector<std::optional<Member>> members_;  // by node rank
+  std::unordered_map<ConnectionId, int> node_rank_of_;
+  // how many members there are, have ranks alive, were told to stop, and are done
+  int gathered_ = 0;
+  int alive_ = 0;
+  int stopping_members_ = 0;
+  int done_ = 0;
   std::vector<std::vector<telemetry::RankSummary>> summaries_;
   GangActions actions_;
 };

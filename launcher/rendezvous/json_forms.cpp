@@ -5,6 +5,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "launcher/rendezvous/table_columns.hpp"
+
 namespace paceline::rendezvous {
 namespace {
 
@@ -132,6 +134,12 @@ json form(const RankTable& table) {
   return object;
 }
 
+json columns_form(const RankTable& table) {
+  json object = written(table);
+  object["nodes"] = to_columns(table.nodes);
+  return object;
+}
+
 json form(const Culprit& culprit) {
   json object = written(culprit);
   object["localRank"] = culprit.failure.local_rank;
@@ -143,11 +151,14 @@ json form(const telemetry::RankSummary& summary) { return written(summary); }
 
 Node read_node(const json& object, std::string& problem) { return read<Node>(object, problem); }
 
-RankTable read_rank_table(const json& object, std::string& problem) {
+RankTable read_columns_form(const json& object, std::string& problem) {
   auto table = read<RankTable>(object, problem);
   JsonFields fields(object, problem);
-  for (const json& node : fields.array("nodes", kMostNodes))
-    table.nodes.push_back(read_node(node, problem));
+  if (const json* nodes = fields.find("nodes")) {
+    table.nodes = read_columns(*nodes, problem);
+  } else {
+    fields.note("nodes", "is missing");
+  }
   return table;
 }
 

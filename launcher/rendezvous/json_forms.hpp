@@ -12,10 +12,6 @@
 
 namespace paceline::rendezvous {
 
-inline constexpr int kMostNodes = 100'000;
-inline constexpr int kMostProcesses = 64;
-inline constexpr int kMostRanks = kMostNodes * kMostProcesses;
-inline constexpr int kMostAttempts = 1'000'000'000;
 inline constexpr std::size_t kMostReportedRanks = 256;  // of one replica, in one heartbeat
 
 /// The rank table as the document that ranks read: version 1.
@@ -23,11 +19,13 @@ std::string to_json(const RankTable& table);
 
 nlohmann::json form(const Node& node);
 nlohmann::json form(const RankTable& table);
+/// The rank table with its rows as columns (table_columns.hpp).
+nlohmann::json columns_form(const RankTable& table);
 nlohmann::json form(const Culprit& culprit);
 nlohmann::json form(const telemetry::RankSummary& summary);
 
 Node read_node(const nlohmann::json& json, std::string& problem);
-RankTable read_rank_table(const nlohmann::json& json, std::string& problem);
+RankTable read_columns_form(const nlohmann::json& json, std::string& problem);
 Culprit read_culprit(const nlohmann::json& json, std::string& problem);
 Failure read_failure(const nlohmann::json& json, std::string& problem);
 telemetry::RankSummary read_rank_summary(const nlohmann::json& json, std::string& problem);

@@ -48,14 +48,15 @@ void Member::stop_ranks() {
 MemberActions Member::on_connected(SteadyTime now) {
   if (ending_) return take();
   link_ = Link::kUp;
-  heard_ = now;
-  last_beat_ = now;
+  last_received_ = now;
+  last_heartbeat_ = now;
   act(SendMessage{config_.hello});
   return take();
 }
 
 MemberActions Member::on_disconnected(const std::string& why, SteadyTime now) {
   const bool was_up = std::exchange(link_, Link::kNone) == Link::kUp;
+  starting_.reset();
   if (ending_) return take();
   last_trouble_ = why;
   if (was_up)
@@ -73,27 +74,16 @@ MemberActions Member::on_disconnected(const std::string& why, SteadyTime now) {
 
 MemberActions Member::on_message(const Message& message, SteadyTime now) {
   if (ending_) return take();
-  heard_ = now;
+  last_received_ = now;
   if (const auto* start = std::get_if<Start>(&message)) {
-    const auto mine = std::find_if(
-        start->table.nodes.begin(), start->table.nodes.end(),
-        [&](const Node& node) { return node.node_rank == config_.hello.node.node_rank; });
-    if (state_ != State::kIdle || mine == start->table.nodes.end() ||
-        mine->processes != config_.hello.node.processes) {
-      act(LogLine{"ignored a start that does not fit this replica"});
+    if (state_ != State::kIdle) {
+      act(LogLine{"ignored a start while ranks of another attempt are here"});
       return take();
     }
-    state_ = State::kRunning;
-    attempt_ = start->table.attempt;
-    // Keep the server's counts as start values for another server, so that an attempt number is
-    // never used twice.
-    config_.hello.attempt = std::max(config_.hello.attempt, attempt_ + 1);
-    config_.hello.restarts = std::max(config_.hello.restarts, start->restarts);
-    exited_ = 0;
-    first_exit_.reset();
-    told_ = false;
-    reported_ = false;
-    act(StartRanks{start->restarts, start->table});
+    starting_ = *start;
+    if (!start->table_from.empty()) act(FetchTable{start->attempt, start->table_from});
+  } else if (const auto* table = std::get_if<Table>(&message)) {
+    this->start(table->table);
   } else if (const auto* stop = std::get_if<Stop>(&message)) {
     if (state_ == State::kRunning && stop->attempt == attempt_) {
       idle_since_ = now;
@@ -102,6 +92,7 @@ MemberActions Member::on_message(const Message& message, SteadyTime now) {
       act(SendMessage{Stopping{attempt_}});
       stop_ranks();
     } else if (state_ == State::kIdle) {
+      starting_.reset();
       act(SendMessage{Stopped{stop->attempt}});
     }
   } else if (const auto* finish = std::get_if<Finish>(&message)) {
@@ -114,7 +105,44 @@ MemberActions Member::on_message(const Message& message, SteadyTime now) {
   return take();
 }
 
+MemberActions Member::on_table(const RankTable& table) {
+  start(table);
+  return take();
+}
+
+MemberActions Member::on_no_table(int attempt, const std::string& why) {
+  if (!starting_ || starting_->attempt != attempt) return take();
+  act(LogLine{"could not fetch the rank table from " + starting_->table_from + " (" + why +
+              "): asking rank 0's launcher for it"});
+  act(SendMessage{NeedTable{attempt}});
+  return take();
+}
+
+void Member::start(const RankTable& table) {
+  if (ending_ || !starting_ || starting_->attempt != table.attempt) return;
+  const Start start = *std::exchange(starting_, std::nullopt);
+  const Node& own = config_.hello.node;
+  const auto place = static_cast<std::size_t>(own.node_rank);
+  if (place >= table.nodes.size() || table.nodes[place].node_rank != own.node_rank ||
+      table.nodes[place].processes != own.processes) {
+    act(LogLine{"ignored a start that does not fit this replica"});
+    return;
+  }
+  state_ = State::kRunning;
+  attempt_ = table.attempt;
+  // Keep the server's counts as start values for another server, so that an attempt number is
+  // never used twice.
+  config_.hello.attempt = std::max(config_.hello.attempt, attempt_ + 1);
+  config_.hello.restarts = std::max(config_.hello.restarts, start.restarts);
+  exited_ = 0;
+  first_exit_.reset();
+  stragglers_logged_ = false;
+  reported_ = false;
+  act(StartRanks{start.restarts, table});
+}
+
 void Member::end(Outcome outcome) {
+  starting_.reset();
   ending_ = std::move(outcome);
   if (std::exchange(link_, Link::kNone) != Link::kNone) act(DropServer{});
   if (state_ == State::kRunning) {
@@ -169,25 +197,26 @@ MemberActions Member::on_tick(SteadyTime now) {
                     " (PACELINE_STARTUP_TIMEOUT); last: " + last_trouble_));
     return take();
   }
-  if (link_ == Link::kUp && now - heard_ > kSilence) {
+  if (link_ == Link::kUp && now - last_received_ > kHeartbeatTimeout) {
     act(DropServer{});
-    auto lost = on_disconnected("silent for " + std::to_string(kSilence.count()) + " s", now);
+    auto lost =
+        on_disconnected("silent for " + std::to_string(kHeartbeatTimeout.count()) + " s", now);
     return lost;
   }
-  if (state_ == State::kRunning && exited_ > 0 && exited_ < children() && !told_) {
+  if (state_ == State::kRunning && exited_ > 0 && exited_ < children() && !stragglers_logged_) {
     if (!first_exit_) first_exit_ = now;
-    if (now - *first_exit_ >= kLateEnd) {
-      told_ = true;
+    if (now - *first_exit_ >= kStragglerWarning) {
+      stragglers_logged_ = true;
       act(LogLine{std::to_string(children() - exited_) + " of " + std::to_string(children()) +
-                  " ranks here still run " + std::to_string(kLateEnd.count()) +
+                  " ranks here still run " + std::to_string(kStragglerWarning.count()) +
                   " s after the first of them ended: a program may hang while it ends; a debugger "
                   "(py-spy dump) shows where"});
     }
   }
   // Hello means that no rank is alive in this replica, so wait until the ranks have stopped.
   if (link_ == Link::kNone && state_ == State::kIdle && now >= next_connect_) connect();
-  if (link_ == Link::kUp && now - last_beat_ >= kBeatEvery) {
-    last_beat_ = now;
+  if (link_ == Link::kUp && now - last_heartbeat_ >= kHeartbeatInterval) {
+    last_heartbeat_ = now;
     act(SendSummary{});
   }
   return take();

@@ -48,6 +48,11 @@ struct SendSummary {};  // send a heartbeat with the ranks' current telemetry
 struct SendFailure {
   int attempt;
 };
+/// Fetch the rank table from another launcher; the caller reports on_table or on_no_table.
+struct FetchTable {
+  int attempt;
+  std::string from;  // ip:port
+};
 struct StartRanks {
   int restarts;
   RankTable table;
@@ -58,7 +63,7 @@ struct Exit {
   Outcome outcome;
 };
 using MemberAction = std::variant<ConnectServer, DropServer, SendMessage, SendSummary, SendFailure,
-                                  StartRanks, StopRanks, LogLine, Exit>;
+                                  FetchTable, StartRanks, StopRanks, LogLine, Exit>;
 using MemberActions = std::vector<MemberAction>;
 
 struct MemberConfig {
@@ -79,6 +84,12 @@ class Member {
   MemberActions on_connected(SteadyTime now);
   MemberActions on_disconnected(const std::string& why, SteadyTime now);
   MemberActions on_message(const Message& message, SteadyTime now);
+  /// Bytes of a message came from the server.
+  void on_progress(SteadyTime now) { last_received_ = now; }
+  /// This launcher did not run for that long, so the server was not silent.
+  void on_pause(SteadyTime::duration pause) { last_received_ += pause; }
+  MemberActions on_table(const RankTable& table);
+  MemberActions on_no_table(int attempt, const std::string& why);
   /// A rank ended; no failure means that it exited with code 0.
   MemberActions on_rank_exit(int local_rank, const std::optional<Failure>& failure);
   MemberActions on_all_stopped(SteadyTime now);
@@ -100,6 +111,7 @@ class Member {
   enum class Link { kNone, kConnecting, kUp };
 
   void end(Outcome outcome);
+  void start(const RankTable& table);
   void connect();
   void stop_ranks();
   int children() const {
@@ -119,16 +131,17 @@ class Member {
   Link link_ = Link::kNone;
   int attempt_;
   int exited_ = 0;
-  // first exit in this attempt; told_: the ranks that still run were logged
+  // first exit in this attempt; stragglers_logged_: the ranks that still run were logged
   std::optional<SteadyTime> first_exit_;
-  bool told_ = false;
+  bool stragglers_logged_ = false;
   bool reported_ = false;
   SteadyTime idle_since_;
-  SteadyTime heard_{};
-  SteadyTime last_beat_{};
+  SteadyTime last_received_{};
+  SteadyTime last_heartbeat_{};
   SteadyTime next_connect_{};
   std::chrono::milliseconds retry_{0};
   std::string last_trouble_ = "no connection was tried";
+  std::optional<Start> starting_;  // told to start; the rank table has not come yet
   std::optional<Outcome> ending_;
   MemberActions actions_;
 };

@@ -24,12 +24,28 @@ json write(const Hello& hello) {
                  {"token", hello.token},
                  {"jobUid", hello.job_uid},
                  {"attempt", hello.attempt},
-                 {"restarts", hello.restarts}});
+                 {"restarts", hello.restarts},
+                 {"tablePort", hello.table_port}});
   return object;
 }
 json write(const Refused& refused) { return {{"type", "refused"}, {"reason", refused.reason}}; }
 json write(const Start& start) {
-  return {{"type", "start"}, {"restarts", start.restarts}, {"table", form(start.table)}};
+  return {{"type", "start"},
+          {"attempt", start.attempt},
+          {"restarts", start.restarts},
+          {"tableFrom", start.table_from}};
+}
+json write(const Table& table) {
+  json object = columns_form(table.table);
+  object["type"] = "table";
+  return object;
+}
+json write(const NeedTable& need) { return {{"type", "needTable"}, {"attempt", need.attempt}}; }
+json write(const TableRequest& request) {
+  return {{"type", "tableRequest"},
+          {"token", request.token},
+          {"jobUid", request.job_uid},
+          {"attempt", request.attempt}};
 }
 json write(const Failed& failed) {
   json object = form(Culprit{0, 0, "", failed.attempt, failed.failure});
@@ -52,10 +68,10 @@ json write(const Finish& finish) {
           {"message", finish.message},
           {"culprit", finish.culprit ? form(*finish.culprit) : json()}};
 }
-json write(const Beat& beat) {
+json write(const Heartbeat& beat) {
   json ranks = json::array();
   for (const telemetry::RankSummary& rank : beat.ranks) ranks.push_back(form(rank));
-  return {{"type", "beat"}, {"ranks", std::move(ranks)}};
+  return {{"type", "heartbeat"}, {"ranks", std::move(ranks)}};
 }
 
 int read_attempt(JsonFields& fields) {
@@ -70,6 +86,9 @@ Hello read_hello(const json& object, JsonFields& fields, std::string& problem) {
   hello.node = read_node(object, problem);
   hello.attempt = read_attempt(fields);
   hello.restarts = static_cast<int>(fields.integer("restarts", 0, kMostAttempts));
+  // Launchers of protocol 1 name no port; they must still be told why they are refused.
+  if (hello.protocol == kProtocol)
+    hello.table_port = static_cast<std::uint16_t>(fields.integer("tablePort", 0, 65535));
   return hello;
 }
 
@@ -115,7 +134,7 @@ std::string to_json(const Message& message) {
       message);
 }
 
-Result<Message> parse_message(std::string_view text) {
+Result<Message> parse_message(std::string_view text, Sender sender) {
   const json object = json::parse(text, nullptr, false);
   if (object.is_discarded()) return fail(Code::kInvalid, Origin::kProtocol, "a frame is not JSON");
   std::string problem;
@@ -127,13 +146,17 @@ Result<Message> parse_message(std::string_view text) {
   } else if (type == "refused") {
     message = Refused{fields.text("reason", 4096)};
   } else if (type == "start") {
-    Start start{static_cast<int>(fields.integer("restarts", 0, kMostAttempts)), {}};
-    if (const json* table = fields.find("table")) {
-      start.table = read_rank_table(*table, problem);
-    } else {
-      fields.note("table", "is missing");
-    }
+    Start start{read_attempt(fields),
+                static_cast<int>(fields.integer("restarts", 0, kMostAttempts)),
+                fields.text("tableFrom", 64)};
     message = std::move(start);
+  } else if (type == "table" && sender == Sender::kServer) {
+    message = Table{read_columns_form(object, problem)};
+  } else if (type == "needTable") {
+    message = NeedTable{read_attempt(fields)};
+  } else if (type == "tableRequest") {
+    TableRequest request{fields.text("token"), fields.text("jobUid"), read_attempt(fields)};
+    message = std::move(request);
   } else if (type == "failed") {
     message = read_failed(object, fields, problem);
   } else if (type == "stop") {
@@ -146,8 +169,8 @@ Result<Message> parse_message(std::string_view text) {
     message = Done{read_attempt(fields)};
   } else if (type == "finish") {
     message = read_finish(fields, problem);
-  } else if (type == "beat") {
-    Beat beat;
+  } else if (type == "heartbeat") {
+    Heartbeat beat;
     for (const json& rank : fields.array("ranks", kMostReportedRanks))
       beat.ranks.push_back(read_rank_summary(rank, problem));
     message = std::move(beat);

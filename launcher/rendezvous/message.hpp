@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of rendezvous protocol 1 (docs/designs/contracts.md) as values, and their JSON. Gang
+// The messages of rendezvous protocol 2 (docs/designs/contracts.md) as values, and their JSON. Gang
 // and Member exchange them. Pure.
 //
 // `parse_message` accepts any bytes: every field is typed and bounded, unknown fields are ignored,
 // and an Error names the wrong field.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,7 +20,7 @@
 
 namespace paceline::rendezvous {
 
-inline constexpr int kProtocol = 1;
+inline constexpr int kProtocol = 2;
 
 enum class Verdict { kSucceeded, kFailed };
 
@@ -30,13 +31,30 @@ struct Hello {
   Node node;  // the server fills in first_rank
   int attempt = 0;
   int restarts = 0;
+  std::uint16_t table_port = 0;  // where this launcher passes the rank table on; 0: it does not
 };
 struct Refused {
   std::string reason;
 };
+/// The attempt begins. The rank table comes as a message of its own, so that one encoding serves
+/// all members.
 struct Start {
+  int attempt = 0;
   int restarts = 0;
+  std::string table_from;  // ip:port of the launcher to fetch the table from; "": rank 0 sends it
+};
+struct Table {
   RankTable table;
+};
+/// Asks rank 0 for the table that could not be fetched from another member.
+struct NeedTable {
+  int attempt = 0;
+};
+/// Asks another member for the table; the first message of that connection.
+struct TableRequest {
+  std::string token;
+  std::string job_uid;
+  int attempt = 0;
 };
 struct Failed {
   int attempt = 0;
@@ -62,14 +80,18 @@ struct Finish {
   std::string message;
   std::optional<Culprit> culprit;
 };
-struct Beat {
+struct Heartbeat {
   std::vector<telemetry::RankSummary> ranks;
 };
 
-using Message =
-    std::variant<Hello, Refused, Start, Failed, Stop, Stopping, Stopped, Done, Finish, Beat>;
+using Message = std::variant<Hello, Refused, Start, Table, NeedTable, TableRequest, Failed, Stop,
+                             Stopping, Stopped, Done, Finish, Heartbeat>;
 
 std::string to_json(const Message& message);
-Result<Message> parse_message(std::string_view json);
+
+/// Who sent a message. A member sends no rank table: a few bytes of a table describe thousands of
+/// rows, which an unknown peer must not make the server allocate.
+enum class Sender { kServer, kMember };
+Result<Message> parse_message(std::string_view json, Sender sender = Sender::kServer);
 
 }  // namespace paceline::rendezvous

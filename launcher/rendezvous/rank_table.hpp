@@ -10,6 +10,11 @@
 
 namespace paceline::rendezvous {
 
+inline constexpr int kMostNodes = 100'000;
+inline constexpr int kMostProcesses = 64;
+inline constexpr int kMostRanks = kMostNodes * kMostProcesses;
+inline constexpr int kMostAttempts = 1'000'000'000;
+
 struct Node {
   int node_rank = 0;
   std::string role;
@@ -29,6 +34,24 @@ struct RankTable {
   std::uint16_t master_port = 0;
   std::vector<Node> nodes;  // by node rank
 };
+
+/// In a gang of more than kLargestDirectGang pods, rank 0's launcher sends the rank table to the
+/// first kTableChildren pods only, and each pod passes it on to as many. N copies of N rows from
+/// one pod would grow as N².
+inline constexpr int kLargestDirectGang = 256;
+inline constexpr int kTableChildren = 32;
+
+/// The pod that passes the rank table to this one; 0: rank 0's launcher sends it.
+constexpr int table_parent(int node_rank, int node_count) {
+  return node_count <= kLargestDirectGang || node_rank == 0 ? 0 : (node_rank - 1) / kTableChildren;
+}
+
+/// Whether the pod passes the rank table on by a listener of its own. Rank 0's launcher sends it
+/// through the rendezvous.
+constexpr bool passes_table_on(int node_rank, int node_count) {
+  return node_count > kLargestDirectGang && node_rank > 0 &&
+         static_cast<long long>(node_rank) * kTableChildren + 1 < node_count;
+}
 
 /// Fills in ranks, world size and master address from `nodes`, which are ordered by node rank.
 RankTable make_rank_table(int attempt, std::uint16_t master_port, std::vector<Node> nodes);

@@ -4,13 +4,17 @@
 #include <chrono>
 #include <vector>
 
-#include <boost/asio/ip/address.hpp>
+#include "common/net/listener.hpp"
 
 namespace paceline::rendezvous {
 namespace {
 
-constexpr std::chrono::seconds kHelloTime{5};
+constexpr std::chrono::seconds kHandshakeTimeout{5};
 constexpr std::chrono::milliseconds kAcceptPause{100};
+// The kernel cuts it to net.core.somaxconn.
+constexpr int kBacklog = 65535;
+// Ticks come every 100 ms. After a longer time this process did not run, or was busy.
+constexpr std::chrono::seconds kLongestTurn{1};
 
 }  // namespace
 
@@ -24,17 +28,13 @@ Server::Server(boost::asio::io_context& io, const Clock& clock, GangConfig confi
       most_connections_(2 * static_cast<std::size_t>(config.node_count) + 64) {}
 
 Status Server::open(const std::string& host, std::uint16_t port) {
-  boost::system::error_code error;
-  const boost::asio::ip::tcp::endpoint endpoint(boost::asio::ip::make_address(host, error), port);
-  if (!error) acceptor_.open(endpoint.protocol(), error);
-  if (!error) acceptor_.set_option(boost::asio::ip::tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor_.bind(endpoint, error);
-  if (!error) acceptor_.listen(1024, error);
-  if (error) {
+  auto listener = net::listen_on({host, port}, kBacklog);
+  if (!listener) {
     return fail(Code::kUnavailable, Origin::kSystem,
-                "cannot listen on " + host + ":" + std::to_string(port) +
-                    " (PACELINE_RENDEZVOUS_LISTEN): " + error.message());
+                "PACELINE_RENDEZVOUS_LISTEN: " + listener.error().message);
   }
+  using boost::asio::ip::tcp;
+  acceptor_.assign(listener->v6 ? tcp::v6() : tcp::v4(), listener->socket.release());
   accept();
   return {};
 }
@@ -59,7 +59,8 @@ void Server::accept() {
                              [this, id](const std::string&) {
                                connections_.erase(id);
                                perform(gang_.on_closed(id, clock_.steady()));
-                             }});
+                             },
+                             [this, id] { gang_.on_progress(id, clock_.steady()); }});
         }
         accept();
       });
@@ -68,7 +69,7 @@ void Server::accept() {
 void Server::on_frame(ConnectionId id, const std::string& payload) {
   const auto peer = connections_.find(id);
   if (peer == connections_.end()) return;
-  const auto message = parse_message(payload);
+  const auto message = parse_message(payload, Sender::kMember);
   if (!message || (!peer->second.greeted && !std::holds_alternative<Hello>(*message))) {
     log_("closed a connection from " + peer->second.connection->peer() + ": " +
          (message ? std::string("it did not say hello first") : message.error().message));
@@ -86,15 +87,32 @@ void Server::on_frame(ConnectionId id, const std::string& payload) {
 
 void Server::perform(const GangActions& actions) {
   for (const GangAction& action : actions) {
-    if (const auto* send = std::get_if<SendTo>(&action)) {
-      const auto peer = connections_.find(send->to);
-      if (peer != connections_.end()) peer->second.connection->send(to_json(send->message));
+    if (const auto* one = std::get_if<SendTo>(&action)) {
+      send(one->to, shared_frame(to_json(one->message)));
+    } else if (const auto* all = std::get_if<SendToAll>(&action)) {
+      const SharedFrame frame = shared_frame(to_json(all->message));
+      for (const ConnectionId id : all->to) send(id, frame);
+    } else if (const auto* table = std::get_if<SendTable>(&action)) {
+      for (const ConnectionId id : table->to) send(id, table_frame());
     } else if (const auto* close = std::get_if<CloseConnection>(&action)) {
       drop(close->id, true);
     } else if (const auto* line = std::get_if<LogLine>(&action)) {
       log_(line->text);
     }
   }
+}
+
+void Server::send(ConnectionId id, const SharedFrame& frame) {
+  const auto peer = connections_.find(id);
+  if (peer != connections_.end()) peer->second.connection->send(frame);
+}
+
+const SharedFrame& Server::table_frame() {
+  if (table_attempt_ != gang_.table().attempt) {
+    table_attempt_ = gang_.table().attempt;
+    table_frame_ = shared_frame(to_json(Table{gang_.table()}));
+  }
+  return table_frame_;
 }
 
 void Server::drop(ConnectionId id, bool flush) {
@@ -111,9 +129,14 @@ void Server::drop(ConnectionId id, bool flush) {
 
 void Server::tick() {
   const SteadyTime now = clock_.steady();
+  if (last_tick_ && now - *last_tick_ > kLongestTurn) {
+    gang_.on_pause(now - *last_tick_);
+    for (auto& [id, peer] : connections_) peer.since += now - *last_tick_;
+  }
+  last_tick_ = now;
   std::vector<ConnectionId> late;
   for (const auto& [id, peer] : connections_) {
-    if (!peer.greeted && now - peer.since > kHelloTime) late.push_back(id);
+    if (!peer.greeted && now - peer.since > kHandshakeTimeout) late.push_back(id);
   }
   for (const ConnectionId id : late) drop(id, false);
   perform(gang_.on_tick(now));

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -45,6 +46,8 @@ class Server {
   void accept();
   void on_frame(ConnectionId id, const std::string& payload);
   void perform(const GangActions& actions);
+  void send(ConnectionId id, const SharedFrame& frame);
+  const SharedFrame& table_frame();
   void drop(ConnectionId id, bool flush);
 
   const Clock& clock_;
@@ -55,6 +58,9 @@ class Server {
   std::map<ConnectionId, Peer> connections_;
   std::size_t most_connections_;
   ConnectionId next_ = 1;
+  std::optional<SteadyTime> last_tick_;
+  SharedFrame table_frame_;  // of `table_attempt_`
+  int table_attempt_ = -1;
 };
 
 }  // namespace paceline::rendezvous

@@ -12,6 +12,8 @@
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 
+#include "common/net/listener.hpp"
+
 namespace paceline::summary {
 namespace {
 
@@ -94,16 +96,13 @@ class HttpServer::Acceptor : public std::enable_shared_from_this<HttpServer::Acc
       : acceptor_(io), pause_(io), handler_(std::move(handler)) {}
 
   Status open(const std::string& host, std::uint16_t port) {
-    beast::error_code error;
-    const asio::ip::tcp::endpoint endpoint(asio::ip::make_address(host, error), port);
-    if (!error) acceptor_.open(endpoint.protocol(), error);
-    if (!error) acceptor_.set_option(asio::ip::tcp::acceptor::reuse_address(true), error);
-    if (!error) acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(64, error);
-    if (error)
-      return fail(
-          Code::kUnavailable, Origin::kSystem,
-          "cannot serve HTTP on " + host + ":" + std::to_string(port) + ": " + error.message());
+    auto listener = net::listen_on({host, port}, kMostConnections);
+    if (!listener) {
+      return fail(Code::kUnavailable, Origin::kSystem,
+                  "PACELINE_HTTP_LISTEN: " + listener.error().message);
+    }
+    acceptor_.assign(listener->v6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(),
+                     listener->socket.release());
     accept();
     return {};
   }

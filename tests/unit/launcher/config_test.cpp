@@ -43,6 +43,30 @@ TEST(Config, ReadsWhatTheOperatorWrites) {
   EXPECT_EQ(config->master_port, -1);
 }
 
+TEST(Config, TakesTheSettingsOfThePodAsVariables) {
+  const auto all = with_settings(
+      {{"PACELINE_SETTINGS", R"({"NODE_RANK":"1","JOB_NAME":"digits","LOADER":"Auto"})"},
+       {"PACELINE_LOADER", "Disabled"},
+       {"HOME", "/root"}});
+  ASSERT_TRUE(all.has_value()) << all.error().message;
+  EXPECT_EQ(*all, (frameworks::Environment{{"PACELINE_NODE_RANK", "1"},
+                                           {"PACELINE_JOB_NAME", "digits"},
+                                           {"PACELINE_LOADER", "Auto"},
+                                           {"HOME", "/root"}}))
+      << "they replace what the image says";
+  EXPECT_EQ(with_settings(whole()).value(), whole()) << "as paceline run sets them";
+}
+
+TEST(Config, RefusesSettingsThatAreNoObjectOfTexts) {
+  for (const char* text : {"", "x", "[]", "7", R"({"NODE_RANK":1})", R"({"":"x"})",
+                           R"({"node":"x"})", R"({"A=B":"x"})", R"({"A":{}})"}) {
+    const auto all = with_settings({{"PACELINE_SETTINGS", text}});
+    ASSERT_FALSE(all.has_value()) << text;
+    EXPECT_NE(all.error().message.find("PACELINE_SETTINGS is not a JSON object of texts"),
+              std::string::npos);
+  }
+}
+
 TEST(Config, NamesVariableValueAndRemedy) {
   EXPECT_NE(error_with("PACELINE_NODE_RANK", "2")
                 .find("PACELINE_NODE_RANK=2: is not a whole number from 0 to 1"),

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -69,8 +70,22 @@ struct GangTest : ::testing::Test {
       const auto* send = std::get_if<SendTo>(&action);
       if (send != nullptr && send->to == to && std::holds_alternative<T>(send->message))
         found.push_back(std::get<T>(send->message));
+      const auto* all = std::get_if<SendToAll>(&action);
+      if (all != nullptr && std::ranges::count(all->to, to) > 0 &&
+          std::holds_alternative<T>(all->message))
+        found.push_back(std::get<T>(all->message));
     }
     return found;
+  }
+
+  /// The members that are sent the rank table.
+  static std::vector<ConnectionId> tables(const GangActions& actions) {
+    std::vector<ConnectionId> to;
+    for (const auto& action : actions) {
+      if (const auto* send = std::get_if<SendTable>(&action))
+        to.insert(to.end(), send->to.begin(), send->to.end());
+    }
+    return to;
   }
 
   static bool closes(const GangActions& actions, ConnectionId id) {
@@ -95,11 +110,12 @@ TEST_F(GangTest, NobodyStartsBeforeAllAreThere) {
   EXPECT_EQ(gang.phase(), GangPhase::kGathering);
   const auto actions = say(2, hello(1));
   ASSERT_EQ(sent<Start>(actions, 1).size(), 1U);
-  const Start start = sent<Start>(actions, 2).at(0);
-  EXPECT_EQ(start.table.world_size, 4);
-  EXPECT_EQ(start.table.nodes.at(1).first_rank, 2);
-  EXPECT_EQ(start.table.master_address, "10.0.0.0");
-  EXPECT_EQ(start.table.master_port, 29500);
+  EXPECT_EQ(sent<Start>(actions, 2).at(0).table_from, "");
+  EXPECT_EQ(tables(actions), (std::vector<ConnectionId>{1, 2}));
+  EXPECT_EQ(gang.table().world_size, 4);
+  EXPECT_EQ(gang.table().nodes.at(1).first_rank, 2);
+  EXPECT_EQ(gang.table().master_address, "10.0.0.0");
+  EXPECT_EQ(gang.table().master_port, 29500);
   EXPECT_EQ(gang.phase(), GangPhase::kRunning);
 }
 
@@ -111,7 +127,7 @@ TEST_F(GangTest, StrangersAreRefusedWithTheReason) {
   auto other_job = hello(0);
   other_job.job_uid = "other";
   auto other_protocol = hello(0);
-  other_protocol.protocol = 2;
+  other_protocol.protocol = 1;
   for (const Hello& stranger : {wrong_token, no_token, other_job, other_protocol, hello(2)}) {
     const auto actions = say(9, stranger);
     EXPECT_EQ(sent<Refused>(actions, 9).size(), 1U);
@@ -135,8 +151,9 @@ TEST_F(GangTest, TheFirstFailureRestartsAllInPlace) {
   EXPECT_TRUE(sent<Start>(say(1, Stopped{0}), 1).empty()) << "node 1 still has ranks alive";
   actions = say(2, Stopped{0});
   ASSERT_EQ(sent<Start>(actions, 1).size(), 1U);
-  EXPECT_EQ(sent<Start>(actions, 1)[0].table.attempt, 1);
-  EXPECT_EQ(sent<Start>(actions, 1)[0].table.master_port, 29501);
+  EXPECT_EQ(sent<Start>(actions, 1)[0].attempt, 1);
+  EXPECT_EQ(gang.table().attempt, 1);
+  EXPECT_EQ(gang.table().master_port, 29501);
   EXPECT_EQ(sent<Start>(actions, 1)[0].restarts, 1);
 }
 
@@ -186,7 +203,7 @@ TEST_F(GangTest, WhereAllHaveLostAnotherTheFirstIsNamedAndItIsSaid) {
   gather();
   say(1, Failed{0, raised(0, Cause::kPeer, seconds(5))});
   say(2, Failed{0, raised(0, Cause::kPeer, seconds(6))});
-  now += kOwnEnd - std::chrono::milliseconds(1);
+  now += kPeerFailureGrace - std::chrono::milliseconds(1);
   EXPECT_TRUE(sent<Stop>(gang.on_tick(now), 1).empty());
   now += std::chrono::milliseconds(1);
   EXPECT_EQ(sent<Stop>(gang.on_tick(now), 1).size(), 1U);
@@ -222,7 +239,7 @@ TEST_F(GangTest, WhoHasLostALostReplicaSpendsNoRestart) {
   say(1, Stopping{0});
   say(1, Stopped{0});
   EXPECT_EQ(sent<Start>(say(3, hello(1, 1)), 1).size(), 1U);
-  now += kOwnEnd;
+  now += kPeerFailureGrace;
   EXPECT_TRUE(sent<Stop>(gang.on_tick(now), 1).empty())
       << "what failed then is no failure of the next attempt";
 }
@@ -298,8 +315,8 @@ TEST_F(GangTest, AReplicaThatStillRunsLongAfterAnotherEndedIsNamedOnce) {
   say(2, Done{0});
   const auto named = [&](std::chrono::seconds time) {
     now += time;
-    say(1, Beat{});
-    say(2, Beat{});
+    say(1, Heartbeat{});
+    say(2, Heartbeat{});
     std::string text;
     for (const auto& action : gang.on_tick(now)) {
       if (const auto* line = std::get_if<LogLine>(&action)) text += line->text;
@@ -310,7 +327,7 @@ TEST_F(GangTest, AReplicaThatStillRunsLongAfterAnotherEndedIsNamedOnce) {
   for (int i = 0; i < 59; ++i) EXPECT_EQ(named(seconds(1)), "");
   EXPECT_NE(named(seconds(1)).find("60 s after the first replica ended: pod-0;"),
             std::string::npos);
-  EXPECT_EQ(named(kLateEnd), "");
+  EXPECT_EQ(named(kStragglerWarning), "");
   EXPECT_EQ(gang.phase(), GangPhase::kRunning);
 }
 
@@ -333,8 +350,8 @@ TEST_F(GangTest, ALostMemberIsWaitedForAndCostsNoRestart) {
   EXPECT_TRUE(sent<Start>(say(1, Stopped{0}), 1).empty());
   const auto actions = say(3, hello(1, 1, 0, 0));
   ASSERT_EQ(sent<Start>(actions, 3).size(), 1U);
-  EXPECT_EQ(sent<Start>(actions, 3)[0].table.attempt, 1);
-  EXPECT_EQ(sent<Start>(actions, 1)[0].table.nodes.at(1).incarnation, 1);
+  EXPECT_EQ(sent<Start>(actions, 3)[0].attempt, 1);
+  EXPECT_EQ(gang.table().nodes.at(1).incarnation, 1);
 }
 
 TEST_F(GangTest, ANewIncarnationTakesOverAndTheOldOneIsSentAway) {
@@ -351,7 +368,7 @@ TEST_F(GangTest, ANewIncarnationTakesOverAndTheOldOneIsSentAway) {
 TEST_F(GangTest, TheHigherOfCountedAndSeededWins) {
   say(1, hello(0, 0, 2, 1));
   const auto actions = say(2, hello(1, 1, 5, 0));
-  EXPECT_EQ(sent<Start>(actions, 1).at(0).table.attempt, 5);
+  EXPECT_EQ(sent<Start>(actions, 1).at(0).attempt, 5);
   EXPECT_EQ(gang.restarts(), 1);
   say(1, Failed{5, killed(0)});
   settle(5);
@@ -361,7 +378,7 @@ TEST_F(GangTest, TheHigherOfCountedAndSeededWins) {
 TEST_F(GangTest, SilenceIsLoss) {
   gather();
   now += seconds(9);
-  say(1, Beat{});
+  say(1, Heartbeat{});
   gang.on_tick(now);
   EXPECT_EQ(gang.gathered(), 2);
   now += seconds(2);
@@ -369,6 +386,105 @@ TEST_F(GangTest, SilenceIsLoss) {
   EXPECT_EQ(gang.gathered(), 1);
   EXPECT_TRUE(closes(actions, 2));
   EXPECT_EQ(sent<Stop>(actions, 1).size(), 1U);
+}
+
+TEST_F(GangTest, AMemberThatTakesOrSendsPartsOfALargeMessageIsNotSilent) {
+  gather();
+  for (int i = 0; i < 3; ++i) {
+    now += seconds(9);
+    say(1, Heartbeat{});
+    gang.on_progress(2, now);
+    gang.on_tick(now);
+  }
+  EXPECT_EQ(gang.gathered(), 2);
+  gang.on_progress(9, now);  // no member
+}
+
+TEST_F(GangTest, ATimeInWhichThisLauncherDidNotRunIsNoSilence) {
+  gather();
+  now += seconds(60);
+  gang.on_pause(seconds(60));
+  gang.on_tick(now);
+  EXPECT_EQ(gang.gathered(), 2);
+  now += seconds(11);
+  gang.on_tick(now);
+  EXPECT_EQ(gang.gathered(), 0) << "the pause is forgiven, what follows is not";
+}
+
+TEST_F(GangTest, AConnectionIsOneMember) {
+  say(1, hello(0));
+  EXPECT_TRUE(say(1, hello(1)).empty());
+  EXPECT_EQ(gang.gathered(), 1);
+}
+
+// Rank 0 has connection 1, and node rank N connection N + 1.
+struct LargeGangTest : GangTest {
+  static constexpr int kMembers = 1200;
+
+  GangActions gather_all(int without_port = -1) {
+    gang = Gang(config(kMembers));
+    GangActions last;
+    for (int rank = 0; rank < kMembers; ++rank) {
+      Hello value = hello(rank);
+      if (passes_table_on(rank, kMembers) && rank != without_port) value.table_port = 4000;
+      last = say(static_cast<ConnectionId>(rank) + 1, value);
+    }
+    return last;
+  }
+};
+
+TEST_F(LargeGangTest, SendsTheTableToFewMembersWhichPassItOn) {
+  const auto actions = gather_all();
+  const auto direct = tables(actions);
+  ASSERT_EQ(direct.size(), 1U + kTableChildren);
+  EXPECT_EQ(direct.front(), 1U);
+  EXPECT_EQ(direct.back(), 1U + kTableChildren);
+  int started = 0;
+  for (int rank = 0; rank < kMembers; ++rank) {
+    const auto start = sent<Start>(actions, static_cast<ConnectionId>(rank) + 1);
+    ASSERT_EQ(start.size(), 1U) << rank;
+    const int parent = table_parent(rank, kMembers);
+    EXPECT_EQ(start[0].table_from, parent == 0 ? "" : "10.0.0." + std::to_string(parent) + ":4000");
+    EXPECT_TRUE(parent == 0 || passes_table_on(parent, kMembers)) << rank;
+    ++started;
+  }
+  EXPECT_EQ(started, kMembers);
+}
+
+TEST_F(LargeGangTest, SendsTheTableItselfWhereAMemberCannotPassItOn) {
+  const auto direct = tables(gather_all(1));
+  EXPECT_EQ(direct.size(), 1U + 2 * kTableChildren);
+  EXPECT_EQ(std::ranges::count(direct, 1U + kTableChildren + 1), 1);
+}
+
+TEST_F(LargeGangTest, SendsTheTableToWhoeverAsksForThatOfTheAttempt) {
+  gather_all();
+  EXPECT_EQ(tables(say(900, NeedTable{0})), std::vector<ConnectionId>{900});
+  EXPECT_TRUE(tables(say(900, NeedTable{1})).empty());
+  say(900, Failed{0, killed(0)});
+  EXPECT_TRUE(tables(say(901, NeedTable{0})).empty()) << "it is told to stop";
+}
+
+TEST_F(LargeGangTest, EncodesWhatConcernsAllOnce) {
+  gather_all();
+  const auto stop = say(900, Failed{0, killed(0)});
+  ASSERT_EQ(stop.size(), 1U);
+  EXPECT_EQ(std::get<SendToAll>(stop[0]).to.size(), static_cast<std::size_t>(kMembers));
+  now += kHeartbeatInterval;
+  const auto tick = gang.on_tick(now);
+  ASSERT_EQ(tick.size(), 1U);
+  EXPECT_EQ(std::get<SendToAll>(tick[0]).to.size(), static_cast<std::size_t>(kMembers));
+}
+
+TEST_F(LargeGangTest, LogsAPartOfTheJoins) {
+  gang = Gang(config(kMembers));
+  int lines = 0;
+  for (int rank = 0; rank < kMembers - 1; ++rank) {
+    for (const auto& action : say(static_cast<ConnectionId>(rank) + 1, hello(rank)))
+      lines += std::holds_alternative<LogLine>(action) ? 1 : 0;
+  }
+  EXPECT_GT(lines, 10);
+  EXPECT_LT(lines, 100);
 }
 
 TEST_F(GangTest, BacksOffBeforeARestart) {

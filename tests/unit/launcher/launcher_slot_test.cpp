@@ -60,7 +60,7 @@ struct LauncherSlot : ::testing::Test {
 
   /// One rank that waits for a signal of the test.
   void launch() {
-    const std::string rendezvous = "127.0.0.1:" + std::to_string(net::free_port("127.0.0.1", 0));
+    const std::string rendezvous = "127.0.0.1:" + std::to_string(rendezvous_port.port());
     std::vector<std::string> entries{"PACELINE_JOB_NAME=job",
                                      "PACELINE_JOB_NAMESPACE=forged",
                                      "PACELINE_JOB_UID=uid",
@@ -113,7 +113,10 @@ struct LauncherSlot : ::testing::Test {
   }
 
   const fs::path dir = fs::temp_directory_path() / ("pls-" + std::to_string(::getpid()));
-  const std::uint16_t port = net::free_port("127.0.0.1", 0);
+  // held, because the launcher listens there only later
+  const net::HeldPort rendezvous_port{"127.0.0.1"};
+  const net::HeldPort http_port{"127.0.0.1"};
+  const std::uint16_t port = http_port.port();
   SystemClock clock;
   std::optional<agent::SlotCollector> agent;
   pid_t pid = 0;

@@ -19,15 +19,23 @@ struct MemberTest : ::testing::Test {
     return value;
   }
 
-  static Start start(int attempt = 0, int processes = 2) {
+  static RankTable table(int attempt = 0, int processes = 2) {
     Node node = config().hello.node;
     node.processes = processes;
-    return {0, make_rank_table(attempt, 29500, {node})};
+    return make_rank_table(attempt, 29500, {node});
+  }
+
+  /// The server's start and its table, which follows at once.
+  MemberActions start(int attempt = 0, int processes = 2, int restarts = 0) {
+    auto actions = member.on_message(Start{attempt, restarts, ""}, now);
+    const auto more = member.on_message(Table{table(attempt, processes)}, now);
+    actions.insert(actions.end(), more.begin(), more.end());
+    return actions;
   }
 
   void run(int attempt = 0) {
     member.on_connected(now);
-    member.on_message(start(attempt), now);
+    start(attempt);
   }
 
   template <typename T>
@@ -54,16 +62,57 @@ struct MemberTest : ::testing::Test {
 
 TEST_F(MemberTest, SaysHelloAndStartsWhenTold) {
   EXPECT_NE(said<Hello>(member.on_connected(now)), nullptr);
-  EXPECT_NE(find<StartRanks>(member.on_message(start(), now)), nullptr);
+  EXPECT_NE(find<StartRanks>(start()), nullptr);
   EXPECT_TRUE(member.running());
-  EXPECT_EQ(find<StartRanks>(member.on_message(start(), now)), nullptr)
-      << "a second start is not obeyed";
+  EXPECT_EQ(find<StartRanks>(start()), nullptr) << "a second start is not obeyed";
 }
 
 TEST_F(MemberTest, AStartThatDoesNotFitIsNotObeyed) {
   member.on_connected(now);
-  EXPECT_EQ(find<StartRanks>(member.on_message(start(0, 3), now)), nullptr);
-  EXPECT_EQ(find<StartRanks>(member.on_message(Start{}, now)), nullptr);
+  EXPECT_EQ(find<StartRanks>(start(0, 3)), nullptr);
+  member.on_message(Start{}, now);
+  EXPECT_EQ(find<StartRanks>(member.on_message(Table{}, now)), nullptr);
+}
+
+TEST_F(MemberTest, FetchesTheTableWhereItIsToldAndStartsWithIt) {
+  member.on_connected(now);
+  const auto actions = member.on_message(Start{3, 1, "10.0.0.9:4000"}, now);
+  ASSERT_NE(find<FetchTable>(actions), nullptr);
+  EXPECT_EQ(find<FetchTable>(actions)->from, "10.0.0.9:4000");
+  EXPECT_EQ(find<StartRanks>(actions), nullptr);
+  EXPECT_EQ(find<StartRanks>(member.on_table(table(2))), nullptr) << "of an earlier attempt";
+  const auto begun = member.on_table(table(3));
+  ASSERT_NE(find<StartRanks>(begun), nullptr);
+  EXPECT_EQ(find<StartRanks>(begun)->restarts, 1);
+}
+
+TEST_F(MemberTest, AsksTheServerForATableThatItCannotFetch) {
+  member.on_connected(now);
+  member.on_message(Start{3, 0, "10.0.0.9:4000"}, now);
+  EXPECT_EQ(said<NeedTable>(member.on_no_table(2, "refused")), nullptr);
+  const auto actions = member.on_no_table(3, "refused");
+  ASSERT_NE(said<NeedTable>(actions), nullptr);
+  EXPECT_EQ(said<NeedTable>(actions)->attempt, 3);
+  EXPECT_NE(find<StartRanks>(member.on_message(Table{table(3)}, now)), nullptr);
+}
+
+TEST_F(MemberTest, AStopBeforeTheTableCameEndsTheStart) {
+  member.on_connected(now);
+  member.on_message(Start{3, 0, "10.0.0.9:4000"}, now);
+  EXPECT_NE(said<Stopped>(member.on_message(Stop{3}, now)), nullptr);
+  EXPECT_EQ(find<StartRanks>(member.on_table(table(3))), nullptr);
+  EXPECT_TRUE(member.on_no_table(3, "late").empty());
+}
+
+TEST_F(MemberTest, APauseOfThisLauncherOrAPartOfAMessageIsNoSilenceOfTheServer) {
+  run();
+  now += seconds(60);
+  member.on_pause(seconds(60));
+  EXPECT_EQ(find<DropServer>(member.on_tick(now)), nullptr);
+  now += seconds(9);
+  member.on_progress(now);
+  now += seconds(9);
+  EXPECT_EQ(find<DropServer>(member.on_tick(now)), nullptr);
 }
 
 TEST_F(MemberTest, IsDoneWhenAllItsRanksAre) {
@@ -80,17 +129,17 @@ TEST_F(MemberTest, RanksThatStillRunLongAfterAnotherEndedAreToldOfOnce) {
   member.on_rank_exit(0, std::nullopt);
   const auto later = [&](std::chrono::seconds time) {
     now += time;
-    member.on_message(Beat{}, now);
+    member.on_message(Heartbeat{}, now);
     return find<LogLine>(member.on_tick(now)) != nullptr;
   };
   EXPECT_FALSE(later(seconds(0)));
-  EXPECT_FALSE(later(kLateEnd - seconds(1)));
+  EXPECT_FALSE(later(kStragglerWarning - seconds(1)));
   now += seconds(1);
-  member.on_message(Beat{}, now);
+  member.on_message(Heartbeat{}, now);
   const auto told = member.on_tick(now);
   ASSERT_NE(find<LogLine>(told), nullptr);
   EXPECT_NE(find<LogLine>(told)->text.find("1 of 2 ranks here still run 60 s"), std::string::npos);
-  EXPECT_FALSE(later(kLateEnd));
+  EXPECT_FALSE(later(kStragglerWarning));
   EXPECT_NE(said<Done>(member.on_rank_exit(1, std::nullopt)), nullptr) << "it was only told of";
 }
 
@@ -121,7 +170,7 @@ TEST_F(MemberTest, ReportsEveryFailureAndWaitsForTheServer) {
       << "the first may have lost this one";
   EXPECT_NE(find<StopRanks>(member.on_message(Stop{4}, now)), nullptr);
   EXPECT_NE(said<Stopped>(member.on_all_stopped(now)), nullptr);
-  EXPECT_NE(find<StartRanks>(member.on_message(start(5), now)), nullptr);
+  EXPECT_NE(find<StartRanks>(start(5)), nullptr);
 }
 
 TEST_F(MemberTest, TellsWhatHasFailedHereBeforeItStopsItsRanks) {
@@ -150,9 +199,7 @@ TEST_F(MemberTest, StopsItsRanksWhenTheServerIsLostAndOnlyThenSaysHelloAgain) {
 
 TEST_F(MemberTest, WhatTheServerCountedIsItsSeedForTheNextServer) {
   member.on_connected(now);
-  auto later = start(7);
-  later.restarts = 3;
-  member.on_message(later, now);
+  start(7, 2, 3);
   member.on_disconnected("reset", now);
   now += seconds(1);
   member.on_all_stopped(now);
@@ -188,7 +235,7 @@ TEST_F(MemberTest, ARunningGangNeverTimesOut) {
   run();
   for (int i = 0; i < 100; ++i) {
     now += seconds(5);
-    member.on_message(Beat{}, now);
+    member.on_message(Heartbeat{}, now);
     EXPECT_EQ(find<Exit>(member.on_tick(now)), nullptr);
   }
 }

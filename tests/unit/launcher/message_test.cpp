@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include <nlohmann/json.hpp>
+
 namespace paceline::rendezvous {
 namespace {
 
@@ -23,16 +25,23 @@ Node node(int rank) {
 }
 
 TEST(Message, EveryKindSurvivesTheTrip) {
-  const auto hello = round_trip(Hello{1, "token", "uid", node(1), 3, 2});
+  const auto hello = round_trip(Hello{kProtocol, "token", "uid", node(1), 3, 2, 4000});
   EXPECT_EQ(hello.token, "token");
   EXPECT_EQ(hello.node.processes, 4);
   EXPECT_EQ(hello.restarts, 2);
+  EXPECT_EQ(hello.table_port, 4000);
 
-  const auto start = round_trip(Start{2, make_rank_table(5, 29505, {node(0), node(1)})});
-  EXPECT_EQ(start.table.attempt, 5);
-  EXPECT_EQ(start.table.world_size, 8);
-  EXPECT_EQ(start.table.nodes[1].first_rank, 4);
-  EXPECT_EQ(start.table.master_address, "10.0.0.1");
+  const auto start = round_trip(Start{5, 2, "10.0.0.1:4000"});
+  EXPECT_EQ(start.attempt, 5);
+  EXPECT_EQ(start.restarts, 2);
+  EXPECT_EQ(start.table_from, "10.0.0.1:4000");
+  const auto table = round_trip(Table{make_rank_table(5, 29505, {node(0), node(1)})}).table;
+  EXPECT_EQ(table.attempt, 5);
+  EXPECT_EQ(table.world_size, 8);
+  EXPECT_EQ(table.nodes[1].first_rank, 4);
+  EXPECT_EQ(table.master_address, "10.0.0.1");
+  EXPECT_EQ(round_trip(NeedTable{4}).attempt, 4);
+  EXPECT_EQ(round_trip(TableRequest{"token", "uid", 4}).job_uid, "uid");
 
   Failure failure{3, std::nullopt, 9, true, "OOMKilled", {"a", "b"}};
   const auto failed = round_trip(Failed{7, failure});
@@ -61,12 +70,27 @@ TEST(Message, EveryKindSurvivesTheTrip) {
   rank.rank = 6;
   rank.step = 1200;
   rank.window[3] = 0.5;
-  EXPECT_EQ(round_trip(Beat{{rank}}).ranks.at(0).window[3], 0.5);
+  EXPECT_EQ(round_trip(Heartbeat{{rank}}).ranks.at(0).window[3], 0.5);
   EXPECT_EQ(round_trip(Stop{4}).attempt, 4);
   EXPECT_EQ(round_trip(Stopping{4}).attempt, 4);
   EXPECT_EQ(round_trip(Stopped{4}).attempt, 4);
   EXPECT_EQ(round_trip(Done{4}).attempt, 4);
   EXPECT_EQ(round_trip(Refused{"no"}).reason, "no");
+}
+
+TEST(Message, AMemberSendsNoTable) {
+  const std::string table = to_json(Table{make_rank_table(5, 29505, {node(0)})});
+  EXPECT_TRUE(parse_message(table).has_value());
+  EXPECT_FALSE(parse_message(table, Sender::kMember).has_value())
+      << "a few bytes of a table would be thousands of rows in memory";
+}
+
+TEST(Message, AHelloOfProtocol1IsUnderstoodSoThatItCanBeRefusedWithAReason) {
+  auto old = nlohmann::json::parse(to_json(Hello{1, "token", "uid", node(1), 0, 0, 0}));
+  old.erase("tablePort");
+  const auto parsed = parse_message(old.dump());
+  ASSERT_TRUE(parsed.has_value()) << parsed.error().message;
+  EXPECT_EQ(std::get<Hello>(*parsed).protocol, 1);
 }
 
 TEST(Message, LogLinesNeedNotBeUtf8) {
@@ -102,8 +126,9 @@ TEST(Message, NamesTheFieldThatIsWrong) {
   };
   EXPECT_NE(error(failed(R"("cause":"Elsewhere")")).find("cause is none of"), std::string::npos);
   EXPECT_NE(error(failed(R"("agoNs":-1)")).find("agoNs"), std::string::npos);
-  EXPECT_NE(error(R"({"type":"start","restarts":0})").find("table"), std::string::npos);
-  EXPECT_NE(error(R"({"type":"beat","ranks":[1]})").find("not an object"), std::string::npos);
+  EXPECT_NE(error(R"({"type":"start","attempt":0,"restarts":0})").find("tableFrom"),
+            std::string::npos);
+  EXPECT_NE(error(R"({"type":"heartbeat","ranks":[1]})").find("not an object"), std::string::npos);
   EXPECT_NE(error(R"({"type":"finish","verdict":"Maybe","attempt":0,"restarts":0,"message":""})")
                 .find("verdict"),
             std::string::npos);

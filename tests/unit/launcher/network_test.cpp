@@ -1,13 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
+#include <cerrno>
+#include <cstddef>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "common/base/unique_fd.hpp"
+#include "common/net/listener.hpp"
 #include "common/net/ports.hpp"
 
 namespace paceline::launcher {
@@ -45,6 +56,75 @@ TEST(FreePort, IsThePreferredOneUnlessSomebodyListensThere) {
   const std::uint16_t other = net::free_port("127.0.0.1", preferred);
   EXPECT_NE(other, preferred);
   EXPECT_NE(other, 0);
+}
+
+/// Whether a connection to the port succeeds.
+bool reaches(int family, std::uint16_t port) {
+  const UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in v4{};
+  v4.sin_family = AF_INET;
+  v4.sin_port = htons(port);
+  v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  sockaddr_in6 v6{};
+  v6.sin6_family = AF_INET6;
+  v6.sin6_port = htons(port);
+  v6.sin6_addr = in6addr_loopback;
+  return family == AF_INET
+             ? ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&v4), sizeof v4) == 0
+             : ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&v6), sizeof v6) == 0;
+}
+
+bool has_v6() { return UniqueFd(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)).valid(); }
+
+TEST(Listener, OfEveryAddressIsReachedByBothFamilies) {
+  const auto listener = net::listen_on({"::", 0}, 8);
+  ASSERT_TRUE(listener.has_value()) << listener.error().message;
+  EXPECT_EQ(listener->v6, has_v6());
+  EXPECT_NE(listener->port, 0);
+  EXPECT_TRUE(reaches(AF_INET, listener->port));
+  if (has_v6()) EXPECT_TRUE(reaches(AF_INET6, listener->port));
+}
+
+/// From here on the kernel answers this process as if it had no IPv6.
+bool deny_v6() {
+  std::array filter{sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                    sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
+                    sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[0])),
+                    sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 0, 1),
+                    sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAFNOSUPPORT),
+                    sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(Listener, WithoutIpv6InTheKernelListensOnIpv4) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (!deny_v6()) ::_exit(77);
+    const auto listener = net::listen_on({"::", 0}, 8);
+    ::_exit(listener && !listener->v6 && reaches(AF_INET, listener->port) ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "seccomp is not allowed";
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+TEST(Listener, NamesWhatItCannotListenOn) {
+  const auto taken = net::listen_on({"127.0.0.1", 0}, 8);
+  ASSERT_TRUE(taken.has_value());
+  const auto second = net::listen_on({"127.0.0.1", taken->port}, 8);
+  ASSERT_FALSE(second.has_value());
+  EXPECT_NE(second.error().message.find("127.0.0.1:" + std::to_string(taken->port)),
+            std::string::npos);
+  EXPECT_EQ(net::listen_on({"localhost", 0}, 8).error().code, Code::kInvalid);
+  EXPECT_FALSE(net::listen_on({"192.0.2.1", 0}, 8).has_value());
+}
+
+TEST(Address, IsWrittenAsItIsRead) {
+  for (const char* text : {"10.0.0.7:29400", "[fd00::7]:29400", "[::]:8080"})
+    EXPECT_EQ(net::to_string(net::parse_address(text).value()), text);
 }
 
 TEST(HeldPort, IsOfOneHolderAlone) {

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/rendezvous/table_columns.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <string_view>
+
+#include "common/json/fields.hpp"
+
+namespace paceline::rendezvous {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kLongestText = 512;
+constexpr std::size_t kMostDigits = 15;
+constexpr std::size_t kMostRows = kMostNodes;
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/// A text that is split around one of its numbers.
+struct Numbered {
+  std::string_view before;
+  std::string_view digits;
+  std::string_view after;
+};
+
+/// Appends `number`, padded with zeros to `width`.
+void append_number(std::string& text, std::int64_t number, std::size_t width) {
+  const std::string digits = std::to_string(number);
+  text.append(width > digits.size() ? width - digits.size() : 0, '0');
+  text += digits;
+}
+
+std::int64_t number_of(std::string_view digits) {
+  std::int64_t number = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return number;
+}
+
+std::string text_at(const Numbered& first, std::int64_t offset) {
+  std::string text(first.before);
+  const bool padded = first.digits.starts_with('0');
+  append_number(text, number_of(first.digits) + offset, padded ? first.digits.size() : 1);
+  return text.append(first.after);
+}
+
+/// Splits `text` around the number in which it differs from `next`. The digits are empty if the
+/// texts differ in anything else.
+Numbered split(std::string_view text, std::string_view next) {
+  const auto shared =
+      static_cast<std::size_t>(std::ranges::mismatch(text, next).in1 - text.begin());
+  std::size_t begin = shared;
+  while (begin > 0 && is_digit(text[begin - 1])) --begin;
+  std::size_t end = begin;
+  while (end < text.size() && is_digit(text[end])) ++end;
+  if (end == begin || end - begin > kMostDigits) return {};
+  return {text.substr(0, begin), text.substr(begin, end - begin), text.substr(end)};
+}
+
+template <typename Text>
+json text_column(const std::vector<Node>& nodes, Text text) {
+  json column = json::array();
+  for (std::size_t row = 0; row < nodes.size();) {
+    const std::string& first = nodes[row].*text;
+    std::size_t end = row + 1;
+    while (end < nodes.size() && nodes[end].*text == first) ++end;
+    if (end > row + 1) {
+      column.push_back({first, end - row});
+      row = end;
+      continue;
+    }
+    const Numbered parts = end < nodes.size() ? split(first, nodes[end].*text) : Numbered{};
+    while (!parts.digits.empty() && end < nodes.size() &&
+           nodes[end].*text == text_at(parts, static_cast<std::int64_t>(end - row)))
+      ++end;
+    if (end > row + 1) {
+      column.push_back({parts.before, parts.digits, parts.after, end - row});
+    } else {
+      column.push_back(first);
+    }
+    row = end;
+  }
+  return column;
+}
+
+json number_column(const std::vector<Node>& nodes, int Node::* number) {
+  json column = json::array();
+  for (std::size_t row = 0; row < nodes.size();) {
+    const std::int64_t first = nodes[row].*number;
+    const std::int64_t step = row + 1 < nodes.size() ? nodes[row + 1].*number - first : 0;
+    std::size_t end = row + 1;
+    while (end < nodes.size() &&
+           nodes[end].*number == first + step * static_cast<std::int64_t>(end - row))
+      ++end;
+    column.push_back({first, step, end - row});
+    row = end;
+  }
+  return column;
+}
+
+std::size_t rows_of(const json& run, std::size_t place) {
+  const json& count = run[place];
+  const bool good = count.is_number_unsigned() && count.get<std::uint64_t>() <= kMostRows;
+  return good ? count.get<std::size_t>() : 0;
+}
+
+bool is_short_text(const json& text) {
+  return text.is_string() && text.get_ref<const std::string&>().size() <= kLongestText;
+}
+
+bool are_digits(const json& text) {
+  if (!text.is_string()) return false;
+  const auto& digits = text.get_ref<const std::string&>();
+  return !digits.empty() && digits.size() <= kMostDigits && std::ranges::all_of(digits, is_digit);
+}
+
+/// Appends the texts of one run. False: the run is not understood, or the column is too long.
+bool read_run(const json& run, std::vector<std::string>& texts) {
+  if (is_short_text(run)) {
+    texts.push_back(run.get<std::string>());
+    return texts.size() <= kMostRows;
+  }
+  const bool same = run.is_array() && run.size() == 2 && is_short_text(run[0]);
+  const bool counted = run.is_array() && run.size() == 4 && is_short_text(run[0]) &&
+                       are_digits(run[1]) && is_short_text(run[2]);
+  if (!same && !counted) return false;
+  const std::size_t rows = rows_of(run, same ? 1 : 3);
+  if (rows == 0 || texts.size() + rows > kMostRows) return false;
+  if (same) {
+    texts.insert(texts.end(), rows, run[0].get<std::string>());
+    return true;
+  }
+  const Numbered parts{run[0].get_ref<const std::string&>(), run[1].get_ref<const std::string&>(),
+                       run[2].get_ref<const std::string&>()};
+  for (std::size_t row = 0; row < rows; ++row)
+    texts.push_back(text_at(parts, static_cast<std::int64_t>(row)));
+  return true;
+}
+
+bool read_run(const json& run, std::int64_t least, std::int64_t most, std::vector<int>& numbers) {
+  if (!run.is_array() || run.size() != 3 || !run[0].is_number_integer() ||
+      !run[1].is_number_integer())
+    return false;
+  const std::size_t rows = rows_of(run, 2);
+  if (rows == 0 || numbers.size() + rows > kMostRows) return false;
+  const auto first = run[0].get<std::int64_t>();
+  const auto step = run[1].get<std::int64_t>();
+  // The bounds also keep the products below from overflowing.
+  if (first < least || first > most || step < -most || step > most) return false;
+  const std::int64_t last = first + step * static_cast<std::int64_t>(rows - 1);
+  if (last < least || last > most) return false;
+  for (std::size_t row = 0; row < rows; ++row)
+    numbers.push_back(static_cast<int>(first + step * static_cast<std::int64_t>(row)));
+  return true;
+}
+
+class ColumnReader {
+ public:
+  ColumnReader(const json& columns, std::string& problem) : fields_(columns, problem) {}
+
+  /// The first column decides how many rows there are.
+  template <typename Value, typename... Bounds>
+  void read(const char* key, Value Node::* field, Bounds... bounds) {
+    std::vector<Value> values;
+    for (const json& run : fields_.array(key, kMostRows)) {
+      if (read_run(run, bounds..., values)) continue;
+      fields_.note(key, "holds something that is not a run of values");
+      return;
+    }
+    if (nodes_.empty()) nodes_.resize(values.size());
+    if (values.size() != nodes_.size()) {
+      fields_.note(key, "has another number of rows than the column before");
+      return;
+    }
+    for (std::size_t row = 0; row < values.size(); ++row)
+      nodes_[row].*field = std::move(values[row]);
+  }
+
+  std::vector<Node> take() { return std::move(nodes_); }
+
+ private:
+  JsonFields fields_;
+  std::vector<Node> nodes_;
+};
+
+}  // namespace
+
+json to_columns(const std::vector<Node>& nodes) {
+  return {{"nodeRank", number_column(nodes, &Node::node_rank)},
+          {"role", text_column(nodes, &Node::role)},
+          {"replicaIndex", number_column(nodes, &Node::replica_index)},
+          {"incarnation", number_column(nodes, &Node::incarnation)},
+          {"podName", text_column(nodes, &Node::pod_name)},
+          {"address", text_column(nodes, &Node::address)},
+          {"nodeName", text_column(nodes, &Node::node_name)},
+          {"processes", number_column(nodes, &Node::processes)}};
+}
+
+std::vector<Node> read_columns(const json& columns, std::string& problem) {
+  ColumnReader reader(columns, problem);
+  reader.read("nodeRank", &Node::node_rank, 0, kMostNodes);
+  reader.read("role", &Node::role);
+  reader.read("replicaIndex", &Node::replica_index, 0, kMostNodes);
+  reader.read("incarnation", &Node::incarnation, 0, kMostAttempts);
+  reader.read("podName", &Node::pod_name);
+  reader.read("address", &Node::address);
+  reader.read("nodeName", &Node::node_name);
+  reader.read("processes", &Node::processes, 1, kMostProcesses);
+  if (!problem.empty()) return {};
+  std::vector<Node> nodes = reader.take();
+  int rank = 0;
+  for (Node& node : nodes) {
+    node.first_rank = rank;
+    rank += node.processes;
+  }
+  return nodes;
+}
+
+}  // namespace paceline::rendezvous
