@@ -110,7 +110,7 @@ def run_conformance(results: Path) -> None:
     program = BUILD / "bin" / "api_conformance_test"
     if not os.access(program, os.X_OK):
         raise Failure(f"{program.relative_to(ROOT)} is missing")
-    must([CLUSTER, "up", "--apiserver-only"])
+    must([CLUSTER, "up", "--apiserver-only", "--owner", str(os.getpid())])
     try:
         server = {"PACELINE_TEST_KUBECONFIG": last_line([CLUSTER, "kubeconfig"])}
         junit = f"--gtest_output=xml:{results / 'conformance.xml'}"

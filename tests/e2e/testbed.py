@@ -81,7 +81,9 @@ class Operator:
         assert os.access(binary, os.X_OK), f"{binary} is missing: scripts/build release"
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [str(binary), "--kubeconfig", str(self._kubeconfig), *self._flags],
+                # It ends with a test run that is killed, or it would keep its port from the next.
+                ["setpriv", "--pdeathsig", "KILL", str(binary)]
+                + ["--kubeconfig", str(self._kubeconfig), *self._flags],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -25,11 +25,16 @@ SYSCTLS = (
 MOST_NODES = 4
 LOCK = Path("/run/paceline-cluster.lock")
 STARTER = RUN / "starter.pid"
+# Processes are written down with the time of their start, since numbers are used again.
+OWNER = RUN / "owner.pid"
 
 
-def claim() -> None:
+def claim(owner: int | None) -> None:
     """Takes the machine for one cluster: addresses and cgroup names are fixed. What a killed or
     rebooted cluster left is removed first.
+
+    `owner` is the test run that the cluster is for. If that run was killed, so that it could not
+    remove its cluster, the next claim does. A cluster without an owner is somebody's and stays.
     """
     with LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -40,16 +45,37 @@ def claim() -> None:
                 )
             down()
         RUN.mkdir(mode=0o755)
-        STARTER.write_text(str(os.getpid()))
+        STARTER.write_text(_identity(os.getpid()))
+        if owner is not None:
+            OWNER.write_text(_identity(owner))
+
+
+def _identity(pid: int) -> str:
+    """The process's number and start in ticks since boot; empty if it does not exist."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    # The second field is the program's name in parentheses, which may hold blanks.
+    fields = stat.rpartition(") ")[2].split()
+    return "" if fields[0] == "Z" else f"{pid} {fields[19]}"
+
+
+def _lives(file: Path) -> bool:
+    """Whether the process that the file names is still the same one."""
+    try:
+        written = file.read_text()
+        return written != "" and _identity(int(written.split()[0])) == written
+    except (OSError, ValueError, IndexError):
+        return False
 
 
 def _is_alive() -> bool:
-    if cgroups.members(CONTROL_CGROUP):
+    if _lives(STARTER):
         return True
-    try:
-        return Path(f"/proc/{int(STARTER.read_text())}").exists()
-    except (OSError, ValueError):
+    if OWNER.exists() and not _lives(OWNER):
         return False
+    return bool(cgroups.members(CONTROL_CGROUP))
 
 
 def up(tools: str, node_count: int, images: list[Path]) -> None:
