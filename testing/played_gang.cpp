@@ -57,9 +57,10 @@ class PlayedGang::Impl {
       member.node_rank = rank;
       const bool passes =
           settings_.protocol > 1 && rendezvous::passes_table_on(rank, settings_.node_count);
-      member.relay = std::make_unique<rendezvous::TableRelay>(
-          io_, settings_.refuse_to_pass_on ? "another" : settings_.token, settings_.job_uid);
+      member.relay =
+          std::make_unique<rendezvous::TableRelay>(io_, settings_.token, settings_.job_uid);
       if (passes) member.table_port = member.relay->open(played_node(rank).address);
+      if (!settings_.passes_table_on) member.relay->close();
     }
   }
 
@@ -87,6 +88,7 @@ class PlayedGang::Impl {
       member.connection->start(
           {[this, &member](const std::string& payload) { on_frame(member, payload); },
            [this, &member](const std::string&) {
+             member.relay->close();
              if (!std::exchange(member.ended, true)) ++result_.lost;
            }});
       member.connection->send(hello(member));

@@ -26,7 +26,7 @@ struct PlayedSettings {
   int protocol = 2;  // 1: as before the table was passed on, for comparisons
   /// Time from the last member's table until all are done.
   std::chrono::milliseconds hold{0};
-  bool refuse_to_pass_on = false;  // listeners exist, and close every connection
+  bool passes_table_on = true;  // false: the ports that members name are closed
 };
 
 struct PlayedResult {

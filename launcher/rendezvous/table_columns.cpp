@@ -59,30 +59,69 @@ Numbered split(std::string_view text, std::string_view next) {
   return {text.substr(0, begin), text.substr(begin, end - begin), text.substr(end)};
 }
 
-template <typename Text>
-json text_column(const std::vector<Node>& nodes, Text text) {
-  json column = json::array();
+bool may_cut_at(char c) { return !is_digit(c) && static_cast<unsigned char>(c) < 0x80U; }
+
+/// What all texts have in common in front, and at the end of the rest.
+struct Common {
+  std::size_t before = 0;
+  std::size_t after = 0;
+};
+
+Common common_parts(const std::vector<Node>& nodes, std::string Node::* text) {
+  if (nodes.size() < 2) return {};
+  const std::string& first = nodes.front().*text;
+  Common common{first.size(), first.size()};
+  for (const Node& node : nodes) {
+    const std::string& other = node.*text;
+    const auto [end, ignored] = std::ranges::mismatch(first, other);
+    common.before = std::min(common.before, static_cast<std::size_t>(end - first.begin()));
+  }
+  // Numbers stay whole, so that runs are recognised, and so do characters of several bytes.
+  while (common.before > 0 && !may_cut_at(first[common.before - 1])) --common.before;
+  for (const Node& node : nodes) {
+    const std::string& other = node.*text;
+    std::size_t same = 0;
+    const std::size_t most =
+        std::min({common.after, first.size() - common.before, other.size() - common.before});
+    while (same < most && first[first.size() - 1 - same] == other[other.size() - 1 - same]) ++same;
+    common.after = same;
+  }
+  while (common.after > 0 && !may_cut_at(first[first.size() - common.after])) --common.after;
+  return common;
+}
+
+json text_column(const std::vector<Node>& nodes, std::string Node::* text) {
+  const Common common = common_parts(nodes, text);
+  const auto between = [&](std::size_t row) {
+    const std::string_view whole = nodes[row].*text;
+    return whole.substr(common.before, whole.size() - common.before - common.after);
+  };
+  json runs = json::array();
   for (std::size_t row = 0; row < nodes.size();) {
-    const std::string& first = nodes[row].*text;
+    const std::string_view first = between(row);
     std::size_t end = row + 1;
-    while (end < nodes.size() && nodes[end].*text == first) ++end;
+    while (end < nodes.size() && between(end) == first) ++end;
     if (end > row + 1) {
-      column.push_back({first, end - row});
+      runs.push_back({first, end - row});
       row = end;
       continue;
     }
-    const Numbered parts = end < nodes.size() ? split(first, nodes[end].*text) : Numbered{};
+    const Numbered parts = end < nodes.size() ? split(first, between(end)) : Numbered{};
     while (!parts.digits.empty() && end < nodes.size() &&
-           nodes[end].*text == text_at(parts, static_cast<std::int64_t>(end - row)))
+           between(end) == text_at(parts, static_cast<std::int64_t>(end - row)))
       ++end;
     if (end > row + 1) {
-      column.push_back({parts.before, parts.digits, parts.after, end - row});
+      runs.push_back({parts.before, parts.digits, parts.after, end - row});
     } else {
-      column.push_back(first);
+      runs.push_back(first);
     }
     row = end;
   }
-  return column;
+  if (nodes.empty()) return {{"before", ""}, {"after", ""}, {"runs", runs}};
+  const std::string_view first = nodes.front().*text;
+  return {{"before", first.substr(0, common.before)},
+          {"after", first.substr(first.size() - common.after)},
+          {"runs", std::move(runs)}};
 }
 
 json number_column(const std::vector<Node>& nodes, int Node::* number) {
@@ -158,29 +197,47 @@ bool read_run(const json& run, std::int64_t least, std::int64_t most, std::vecto
 
 class ColumnReader {
  public:
-  ColumnReader(const json& columns, std::string& problem) : fields_(columns, problem) {}
+  ColumnReader(const json& columns, std::string& problem)
+      : problem_(problem), fields_(columns, problem) {}
 
-  /// The first column decides how many rows there are.
-  template <typename Value, typename... Bounds>
-  void read(const char* key, Value Node::* field, Bounds... bounds) {
-    std::vector<Value> values;
+  void read(const char* key, std::string Node::* field) {
+    static const json kNone;
+    const json* column = fields_.find(key);
+    JsonFields parts(column == nullptr ? kNone : *column, problem_, key);
+    const std::string before = parts.text("before");
+    const std::string after = parts.text("after");
+    std::vector<std::string> texts;
+    for (const json& run : parts.array("runs", kMostRows)) {
+      if (read_run(run, texts)) continue;
+      return parts.note("runs", "holds something that is not a run of texts");
+    }
+    for (std::string& text : texts) text = before + text + after;
+    fill(key, field, std::move(texts));
+  }
+
+  void read(const char* key, int Node::* field, std::int64_t least, std::int64_t most) {
+    std::vector<int> numbers;
     for (const json& run : fields_.array(key, kMostRows)) {
-      if (read_run(run, bounds..., values)) continue;
-      fields_.note(key, "holds something that is not a run of values");
-      return;
+      if (read_run(run, least, most, numbers)) continue;
+      return fields_.note(key, "holds something that is not a run of numbers");
     }
-    if (nodes_.empty()) nodes_.resize(values.size());
-    if (values.size() != nodes_.size()) {
-      fields_.note(key, "has another number of rows than the column before");
-      return;
-    }
-    for (std::size_t row = 0; row < values.size(); ++row)
-      nodes_[row].*field = std::move(values[row]);
+    fill(key, field, std::move(numbers));
   }
 
   std::vector<Node> take() { return std::move(nodes_); }
 
  private:
+  /// The first column decides how many rows there are.
+  template <typename Value>
+  void fill(const char* key, Value Node::* field, std::vector<Value> values) {
+    if (nodes_.empty()) nodes_.resize(values.size());
+    if (values.size() != nodes_.size())
+      return fields_.note(key, "has another number of rows than the column before");
+    for (std::size_t row = 0; row < values.size(); ++row)
+      nodes_[row].*field = std::move(values[row]);
+  }
+
+  std::string& problem_;
   JsonFields fields_;
   std::vector<Node> nodes_;
 };

@@ -13,6 +13,7 @@ namespace {
 
 using boost::asio::ip::tcp;
 
+constexpr std::chrono::milliseconds kAcceptPause{100};
 // A child that has asked in vain connects again, so allow more than one connection each.
 constexpr std::size_t kMostChildren = 4 * kTableChildren;
 
@@ -29,6 +30,13 @@ struct TableRelay::Fetch : std::enable_shared_from_this<Fetch> {
     if (report) report(std::move(result));
   }
   void fail_with(const std::string& why) { end(fail(Code::kUnavailable, Origin::kProtocol, why)); }
+  /// The time limit begins anew, since bytes of the table came.
+  void wait() {
+    timer.expires_after(kTableTimeout);
+    timer.async_wait([self = shared_from_this()](boost::system::error_code stopped) {
+      if (!stopped) self->fail_with("no answer within the time limit");
+    });
+  }
   void cancel() {
     done = nullptr;
     timer.cancel();
@@ -44,7 +52,7 @@ struct TableRelay::Fetch : std::enable_shared_from_this<Fetch> {
 };
 
 TableRelay::TableRelay(boost::asio::io_context& io, std::string token, std::string job_uid)
-    : io_(io), token_(std::move(token)), job_uid_(std::move(job_uid)), acceptor_(io) {}
+    : io_(io), token_(std::move(token)), job_uid_(std::move(job_uid)), acceptor_(io), pause_(io) {}
 
 std::uint16_t TableRelay::open(const std::string& host) {
   boost::system::error_code error;
@@ -61,7 +69,15 @@ std::uint16_t TableRelay::open(const std::string& host) {
 void TableRelay::accept() {
   acceptor_.async_accept([this](boost::system::error_code error, tcp::socket socket) {
     if (error == boost::asio::error::operation_aborted) return;
-    if (!error && children_.size() < kMostChildren) {
+    if (error) {
+      // Out of descriptors or memory: pause, or the loop would use a whole CPU.
+      pause_.expires_after(kAcceptPause);
+      pause_.async_wait([this](boost::system::error_code stopped) {
+        if (!stopped) accept();
+      });
+      return;
+    }
+    if (children_.size() < kMostChildren) {
       const std::uint64_t id = next_++;
       auto connection = std::make_shared<Connection>(std::move(socket), kHelloLimit);
       children_[id] = {connection, -1, now_};
@@ -109,10 +125,7 @@ void TableRelay::fetch(int attempt, const net::Address& from, Fetched done) {
   if (fetch_) fetch_->cancel();
   auto fetch = std::make_shared<Fetch>(io_, std::move(done));
   fetch_ = fetch;
-  fetch->timer.expires_after(kTableTimeout);
-  fetch->timer.async_wait([fetch](boost::system::error_code stopped) {
-    if (!stopped) fetch->fail_with("no answer within the time limit");
-  });
+  fetch->wait();
   boost::system::error_code error;
   const tcp::endpoint endpoint(boost::asio::ip::make_address(from.host, error), from.port);
   const std::string request = to_json(TableRequest{token_, job_uid_, attempt});
@@ -126,6 +139,9 @@ void TableRelay::fetch(int attempt, const net::Address& from, Fetched done) {
                               },
                               [weak](const std::string& why) {
                                 if (const auto self = weak.lock()) self->fail_with(why);
+                              },
+                              [weak] {
+                                if (const auto self = weak.lock()) self->wait();
                               }});
     fetch->connection->send(request);
   });
@@ -143,6 +159,7 @@ void TableRelay::tick(SteadyTime now) {
 void TableRelay::close() {
   boost::system::error_code ignored;
   acceptor_.close(ignored);
+  pause_.cancel();
   if (fetch_) fetch_->cancel();
   for (const auto& [id, child] : children_) child.connection->abort();
   children_.clear();

@@ -6,7 +6,7 @@
 //
 // Ownership: owns its sockets; borrows io_context. One thread. A child shows the job's token. A
 // child that asks early waits until this launcher has the table. Failure: `fetch` reports an Error
-// after kTableTimeout at the latest; the caller then asks rank 0.
+// at the latest when no byte came for kTableTimeout; the caller then asks rank 0.
 #pragma once
 
 #include <cstdint>
@@ -62,6 +62,7 @@ class TableRelay {
   const std::string token_;
   const std::string job_uid_;
   boost::asio::ip::tcp::acceptor acceptor_;
+  boost::asio::steady_timer pause_;
   std::map<std::uint64_t, Child> children_;
   std::uint64_t next_ = 0;
   SteadyTime now_{};

@@ -40,7 +40,7 @@ TEST_F(LargeGang, StartsAndEndsWithEveryMember) {
 TEST_F(LargeGang, StartsEvenIfNoMemberPassesTheTableOn) {
   launch(0, "exit 0", {{"PACELINE_PROCESSES_PER_REPLICA", "1"}});
   auto deaf = settings();
-  deaf.refuse_to_pass_on = true;
+  deaf.passes_table_on = false;
   const auto result = testing::PlayedGang(deaf).run(seconds(50));
   EXPECT_EQ(result.tables, nodes - 1) << log(0);
   EXPECT_EQ(result.from_server, nodes - 1);

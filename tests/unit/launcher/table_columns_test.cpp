@@ -58,7 +58,12 @@ TEST(TableColumns, KeepTextsThatFollowNoPattern) {
       {"9", "10", "11", "9"},
       {"n99999999999999999999", "n100000000000000000000"},  // more than an integer holds
       {"-1", "-2"},
-      {"fd00::9", "fd00::a", "fd00::10"}};
+      {"fd00::9", "fd00::a", "fd00::10"},
+      {"a", "ab", "abab", "b"},
+      {"\u00e4", "\u00e5", "\u03e4"},  // bytes in common
+      {"aa", "a", "aaa"},
+      {"x1y1", "x1y1y1"},
+      {"1", "11", "111"}};
   for (const auto& texts : cases) {
     std::vector<Node> rows;
     for (std::size_t row = 0; row < texts.size(); ++row) {
@@ -87,10 +92,23 @@ TEST(TableColumns, OfAPatternTakeFewBytesHoweverManyRows) {
   EXPECT_LT(to_columns(nodes(10'000)).dump().size(), 500U);
 }
 
+TEST(TableColumns, OfArbitraryAddressesAndHostsTakeFewBytesARow) {
+  std::vector<Node> rows = nodes(10'000);
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    const std::size_t place = (7919 * row + 13) % 65521;
+    const std::string high = std::to_string(place / 256);
+    const std::string low = std::to_string(place % 256);
+    rows[row].address = "10.7." + high + "." + low;
+    rows[row].node_name = "ip-10-7-" + high + "-" + low + ".eu-central-1.compute.internal";
+  }
+  EXPECT_EQ(trip(rows), written(rows));
+  EXPECT_LT(to_columns(rows).dump().size(), 220'000U);
+}
+
 TEST(TableColumns, RefuseWhatIsNoTable) {
   const auto problem_of = [](const char* column, const char* value) {
     json columns = to_columns(nodes(2));
-    columns[column] = json::parse(value);
+    (columns[column].is_object() ? columns[column]["runs"] : columns[column]) = json::parse(value);
     std::string problem;
     EXPECT_TRUE(read_columns(columns, problem).empty()) << value;
     return problem;
@@ -106,9 +124,16 @@ TEST(TableColumns, RefuseWhatIsNoTable) {
     EXPECT_NE(problem_of("nodeRank", value).find("nodeRank"), std::string::npos) << value;
   EXPECT_NE(problem_of("processes", "[[0,0,2]]").find("processes"), std::string::npos);
   EXPECT_NE(problem_of("role", R"([["w",3]])").find("another number of rows"), std::string::npos);
+  for (const json& columns : {json::array(), json::object(), json{{"nodeRank", 5}}}) {
+    std::string problem;
+    EXPECT_TRUE(read_columns(columns, problem).empty());
+    EXPECT_NE(problem, "");
+  }
+  json columns = to_columns(nodes(2));
+  columns["podName"] = json::array({"a", "b"});
   std::string problem;
-  EXPECT_TRUE(read_columns(json::array(), problem).empty());
-  EXPECT_NE(problem, "");
+  EXPECT_TRUE(read_columns(columns, problem).empty());
+  EXPECT_NE(problem.find("podName"), std::string::npos) << problem;
 }
 
 }  // namespace
