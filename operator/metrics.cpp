@@ -35,6 +35,9 @@ std::string operator_metrics(const OperatorState& state) {
           counters.conflicts);
   counter(registry, "paceline_operator_errors_total", "API calls that failed and are tried again.",
           counters.errors);
+  counter(registry, "paceline_operator_internal_errors_total",
+          "Exceptions that were contained; each is a bug, and the log names the job.",
+          counters.internal_errors);
   counter(registry, "paceline_operator_scheduler_passes_total", "Passes over the queue.",
           counters.scheduler_passes);
   gauge(registry, "paceline_operator_leading", "1 while this process is the leader.",

@@ -7,14 +7,18 @@
 #include <mutex>
 
 namespace paceline {
+namespace {
+
+constexpr std::size_t kPollers = 4;  // summaries read at the same time
+
+}  // namespace
 
 void work_once(kube::WorkQueue& queue, apply::Controller& controller, const std::string& key) {
   apply::Outcome outcome;
   try {
     outcome = controller.reconcile(key);
   } catch (const std::exception& error) {
-    // A bug that throws for one job must not stop the others.
-    spdlog::error("{}: {}", key, error.what());
+    controller.contain(key, error);
     outcome.failed = true;
   }
   if (outcome.failed) {
@@ -50,6 +54,10 @@ WorkerPool::~WorkerPool() { stop(); }
 void WorkerPool::start() {
   for (const auto& reflector : reflectors_) {
     feeds_.emplace_back([&reflector](const std::stop_token& stop) { reflector->run(stop); });
+  }
+  for (std::size_t i = 0; i < kPollers; ++i) {
+    threads_.emplace_back(
+        [this](const std::stop_token& stop) { controller_.summaries().run(stop); });
   }
   for (std::size_t i = 0; i < workers_; ++i) {
     threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });

@@ -7,6 +7,7 @@
 #include "common/contract/labels.hpp"
 #include "operator/api/acceleration.hpp"
 #include "operator/api/object_reader.hpp"
+#include "operator/api/template_shape.hpp"
 
 namespace paceline::api {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 constexpr std::int64_t kMaxReplicas = 10000;
 constexpr std::size_t kMaxRoles = 16;
 constexpr std::size_t kMaxContainers = 16;
-// with role, index and dashes it must stay a host name (63)
+// Job, role, index and dashes together must fit a host name of 63 bytes.
 constexpr std::size_t kMaxJobName = 36;
 constexpr std::size_t kMaxRoleName = 20;
 
@@ -47,7 +48,7 @@ void read_metadata(const nlohmann::json& value, Metadata& metadata, FieldErrors&
     if (const auto time = parse_time(*text)) metadata.created = *time;
   }
   metadata.deleting = reader.find("deletionTimestamp") != nullptr;
-  // The rest of metadata belongs to the API server; it is not ours to check.
+  // The API server checks the other fields of metadata.
 }
 
 void read_framework(const nlohmann::json& value, Framework& framework, FieldErrors& errors) {
@@ -97,10 +98,6 @@ void check_container(const nlohmann::json& container, const std::string& path,
   reader.string("image", 1024);
   check_strings(reader, "command", errors);
   check_strings(reader, "args", errors);
-  if (const nlohmann::json* resources = reader.find("resources");
-      resources != nullptr && !resources->is_object()) {
-    reader.error("resources", resources, "is not an object", "write requests: and limits:");
-  }
 }
 
 void read_template(const nlohmann::json& value, const std::string& path, Role& role,
@@ -113,7 +110,7 @@ void read_template(const nlohmann::json& value, const std::string& path, Role& r
     for (const char* map : {"labels", "annotations"}) {
       const nlohmann::json* entries = inner.find(map);
       if (entries == nullptr) continue;
-      // an error when it is not an object
+      // ObjectReader reports an error if `entries` is not an object.
       const ObjectReader noted(*entries, inner.path(map), errors);
       if (!entries->is_object()) continue;
       for (const auto& [name, text] : entries->items()) {
@@ -140,6 +137,7 @@ void read_template(const nlohmann::json& value, const std::string& path, Role& r
     check_container((*containers)[i], pod.path("containers") + "[" + std::to_string(i) + "]",
                     errors);
   }
+  check_template_shape(*spec, reader.path("spec"), errors);
 }
 
 void read_roles(const nlohmann::json& value, std::vector<Role>& roles, FieldErrors& errors) {
@@ -291,7 +289,7 @@ std::expected<TrainingJob, FieldErrors> parse_training_job(const nlohmann::json&
   }
   if (const nlohmann::json* spec = reader.require("spec", "write what to run"))
     read_spec(*spec, job.spec, errors);
-  reader.find("status");  // read elsewhere, not unknown
+  reader.find("status");  // a known field; api::read_status reads it
   reader.finish();
   if (!errors.empty()) return std::unexpected(std::move(errors));
   return job;

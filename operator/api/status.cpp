@@ -2,11 +2,16 @@
 #include "operator/api/status.hpp"
 
 #include <algorithm>
+#include <functional>
 
 #include "common/base/timestamp.hpp"
 
 namespace paceline::api {
 namespace {
+
+constexpr int kMostReplicas = 10000;
+// From this size on a list is written in its short form.
+constexpr std::size_t kLongList = 200;
 
 std::string text(const nlohmann::json& object, const char* key) {
   const auto it = object.find(key);
@@ -42,6 +47,9 @@ RoleStatus read_role(const nlohmann::json& value) {
                   {}};
   for (const auto& n : list(value, "incarnations"))
     role.incarnations.push_back(n.is_number_integer() ? n.get<int>() : 0);
+  if (value.contains("incarnation"))
+    role.incarnations.assign(static_cast<std::size_t>(std::clamp(role.replicas, 0, kMostReplicas)),
+                             static_cast<int>(number(value, "incarnation")));
   return role;
 }
 
@@ -114,7 +122,11 @@ JobStatus read_status(const nlohmann::json& object) {
       if (entry.is_object())
         status.placement.push_back({text(entry, "name"), static_cast<int>(number(entry, "pods"))});
     }
+    if (const std::string names = text(*placement, "names"); !names.empty())
+      status.placement = parse_placement_text(names);
     status.slots = text(*placement, "runtime") == "Slot";
+    status.runtime_image = text(*placement, "runtimeImage");
+    status.placed_spec = text(*placement, "spec");
   }
   if (const auto acceleration = value.find("acceleration");
       acceleration != value.end() && acceleration->is_object())
@@ -151,18 +163,32 @@ nlohmann::json write_status(const JobStatus& status) {
   }
   nlohmann::json& roles = value["roles"] = nlohmann::json::array();
   for (const RoleStatus& role : status.roles) {
-    roles.push_back({{"name", role.name},
-                     {"replicas", role.replicas},
-                     {"ready", role.ready},
-                     {"succeeded", role.succeeded},
-                     {"failed", role.failed},
-                     {"incarnations", role.incarnations}});
+    nlohmann::json& entry = roles.emplace_back(nlohmann::json{{"name", role.name},
+                                                              {"replicas", role.replicas},
+                                                              {"ready", role.ready},
+                                                              {"succeeded", role.succeeded},
+                                                              {"failed", role.failed}});
+    const std::vector<int>& all = role.incarnations;
+    const bool same = std::ranges::adjacent_find(all, std::ranges::not_equal_to{}) == all.end();
+    const bool fits = all.size() == static_cast<std::size_t>(role.replicas);
+    if (all.size() >= kLongList && same && fits) {
+      entry["incarnation"] = all.front();
+    } else {
+      entry["incarnations"] = all;
+    }
   }
   if (!status.placement.empty()) {
-    nlohmann::json nodes = nlohmann::json::array();
-    for (const PlacedNode& node : status.placement)
-      nodes.push_back({{"name", node.name}, {"pods", node.pods}});
-    value["placement"] = {{"nodes", std::move(nodes)}, {"runtime", status.slots ? "Slot" : "Copy"}};
+    nlohmann::json& placement = value["placement"];
+    placement["runtime"] = status.slots ? "Slot" : "Copy";
+    if (status.placement.size() >= kLongList) {
+      placement["names"] = placement_text(status.placement);
+    } else {
+      placement["nodes"] = nlohmann::json::array();
+      for (const PlacedNode& node : status.placement)
+        placement["nodes"].push_back({{"name", node.name}, {"pods", node.pods}});
+    }
+    put(placement, "runtimeImage", status.runtime_image);
+    put(placement, "spec", status.placed_spec);
   }
   if (status.acceleration) value["acceleration"] = status_of(*status.acceleration);
   for (const ExcludedNode& node : status.excluded_nodes) {

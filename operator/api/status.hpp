@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/clock.hpp"
+#include "operator/api/placement.hpp"
 #include "operator/api/training_job.hpp"
 
 namespace paceline::api {
@@ -36,13 +37,6 @@ struct RoleStatus {
   int failed = 0;
   std::vector<int> incarnations;  // per index: how many pods the replica had before its present one
   bool operator==(const RoleStatus&) const = default;
-};
-
-/// Neighbours in node-rank order on the same node.
-struct PlacedNode {
-  std::string name;
-  int pods = 0;
-  bool operator==(const PlacedNode&) const = default;
 };
 
 /// A node where this job's preflight failed; the job avoids it for a while.
@@ -68,6 +62,8 @@ struct JobStatus {
   std::vector<PlacedNode> placement;
   // of the present placement: its pods get the runtime from slots of their nodes
   bool slots = false;
+  std::string runtime_image;  // of the present placement, whatever a later operator is started with
+  std::string placed_spec;  // api::fingerprint of the spec that the present placement was made for
   std::optional<Acceleration> acceleration;  // of the present placement, for all its pods
   std::vector<ExcludedNode> excluded_nodes;  // oldest first
   nlohmann::json training;                   // null if there is none

@@ -51,6 +51,20 @@ int replica_count(const Spec& spec) {
   return count;
 }
 
+std::string fingerprint(const Spec& spec) {
+  nlohmann::json parts = {to_string(spec.framework.type), to_string(spec.framework.launcher),
+                          spec.framework.processes_per_replica.value_or(0)};
+  if (spec.network.gpu_direct) parts.push_back(to_string(*spec.network.gpu_direct));
+  for (const Role& role : spec.roles)
+    parts.push_back({role.name, role.replicas, role.pod_template});
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : parts.dump()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  std::string digits(16, '0');
+  for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit, hash >>= 4)
+    *digit = "0123456789abcdef"[hash & 15];
+  return digits;
+}
+
 std::string queue_of(const TrainingJob& job) {
   return job.spec.scheduling.queue.empty() ? job.metadata.name_space : job.spec.scheduling.queue;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A TrainingJob as the rest of Paceline sees it: typed, with every default filled in. Made by
-// api::parse_training_job from the JSON of the API server or, in `paceline run`, from a file. Plain
-// values, owned by whoever holds them; immutable after parsing by convention.
+// A TrainingJob with typed fields and all defaults filled in. api::parse_training_job makes it from
+// the JSON of the API server, or from a file for `paceline run`. Values; nothing changes them after
+// parsing.
 //
-// Pod templates stay JSON documents: Paceline passes on what it does not need to understand.
+// Pod templates stay JSON documents, so that fields unknown to Paceline reach the pod unchanged.
 #pragma once
 
 #include <chrono>
@@ -55,11 +55,11 @@ struct FailurePolicy {
   int max_restarts = 3;
   std::chrono::nanoseconds backoff{0};
   std::chrono::nanoseconds grace_period = std::chrono::seconds(30);
-  std::chrono::nanoseconds force_delete_after = std::chrono::minutes(1);
+  std::chrono::nanoseconds force_delete_after = std::chrono::minutes(5);
 };
 
 struct Network {
-  std::optional<GpuDirect> gpu_direct;  // unset: as it comes
+  std::optional<GpuDirect> gpu_direct;  // unset: GPUDirect is neither required nor disabled
 };
 
 struct Metadata {
@@ -78,7 +78,7 @@ struct Spec {
   Scheduling scheduling;
   FailurePolicy failure_policy;
   std::optional<AccelerationChoice> acceleration;
-  // spec.acceleration.profileRef; empty: the default one, where there is one
+  // spec.acceleration.profileRef; empty: the default profile, if it exists
   std::string runtime_profile;
   Network network;
   SuccessPolicy success_policy = SuccessPolicy::kAllRanks;
@@ -94,8 +94,7 @@ struct TrainingJob {
   Spec spec;
 };
 
-/// One pod of the gang, by place: role and index in it. Its node rank counts over all roles in
-/// their order.
+/// One pod of the gang. The node rank numbers the replicas of all roles, in the order of the roles.
 struct Replica {
   int role = 0;
   int index = 0;
@@ -107,6 +106,11 @@ std::vector<Replica> replicas_of(const Spec& spec);
 
 /// How many replicas the gang has.
 int replica_count(const Spec& spec);
+
+/// 16 hexadecimal digits that differ if the pods of two specs differ: roles with their templates,
+/// framework and network. Fields with defaults of their own (failurePolicy, scheduling) are left
+/// out, because a new default must not stop running gangs.
+std::string fingerprint(const Spec& spec);
 
 /// The queue that the job's share is counted in.
 std::string queue_of(const TrainingJob& job);

@@ -134,18 +134,23 @@ std::expected<Surroundings, Done> Actuator::surround(const api::TrainingJob& job
 render::PodInputs Actuator::inputs(const plan::Plan& plan, const plan::CreatePod& create,
                                    const Surroundings& surroundings,
                                    const std::string& priority_class) const {
+  // A gang keeps the runtime that it started with, also after an upgrade of the operator.
+  const std::string& placed = plan.status.runtime_image;
+  const std::string& image = placed.empty() ? settings_.runtime_image : placed;
   return {create.incarnation,         plan.status.attempt,
           plan.status.restarts,       create.node,
-          surroundings.rendezvous_ip, settings_.runtime_image,
+          surroundings.rendezvous_ip, image,
           settings_.pull_policy,      priority_class,
           settings_.startup_timeout,  create.gated,
           plan.status.acceleration,   plan.status.slots};
 }
 
-Done Actuator::dry_run(const api::TrainingJob& job, const plan::Plan& plan,
-                       const Surroundings& surroundings, const std::string& priority_class) {
+std::expected<std::vector<plan::Admitted>, Done> Actuator::dry_run(
+    const api::TrainingJob& job, const plan::Plan& plan, const Surroundings& surroundings,
+    const std::string& priority_class) {
   Collector collector;
   std::vector<Executor::Task> tasks;
+  std::vector<plan::Admitted> admitted(job.spec.roles.size());
   for (const api::Replica& replica : api::replicas_of(job.spec)) {
     if (replica.index != 0) continue;
     tasks.emplace_back([&, replica] {
@@ -161,15 +166,20 @@ Done Actuator::dry_run(const api::TrainingJob& job, const plan::Plan& plan,
       pod["metadata"]["name"] = render::host_name(job, replica) + "-check";
       kube::WriteOptions options;
       options.dry_run = true;
-      if (const auto answer =
-              api_.create(kube::kPods, job.metadata.name_space, pod.dump(), options);
-          !answer) {
-        collector.failed(answer.error(), "PodRefused");
+      const auto answer = api_.create(kube::kPods, job.metadata.name_space, pod.dump(), options);
+      if (!answer) {
+        const bool full = answer.error().message.find("exceeded quota") != std::string::npos;
+        collector.failed(answer.error(), full ? "QuotaExceeded" : "PodRefused");
+      } else if (auto needs = plan::read_admitted(*answer); needs) {
+        admitted[static_cast<std::size_t>(replica.role)] = std::move(*needs);
+      } else {
+        collector.failed(needs.error(), "PodRefused");
       }
     });
   }
   executor_.run(std::move(tasks));
-  return collector.take();
+  if (Done done = collector.take(); done.refusal || done.error) return std::unexpected(done);
+  return admitted;
 }
 
 Done Actuator::create(const api::TrainingJob& job, const plan::Plan& plan,
@@ -213,13 +223,17 @@ Done Actuator::create(const api::TrainingJob& job, const plan::Plan& plan,
   return collector.take();
 }
 
-Done Actuator::ungate(const api::TrainingJob& job, const std::vector<plan::PodRef>& pods) {
+Done Actuator::ungate(const api::TrainingJob& job, const std::vector<plan::UngatePod>& pods) {
   Collector collector;
   std::vector<Executor::Task> tasks;
-  for (const plan::PodRef& pod : pods) {
+  for (const plan::UngatePod& pod : pods) {
     tasks.emplace_back([&] {
-      json patch = render::ungate_patch();
+      json gates = json::array();
+      for (const std::string& gate : pod.other_gates) gates.push_back({{"name", gate}});
+      json patch = render::ungate_patch(gates);
       patch["metadata"]["uid"] = pod.uid;
+      // The list is written whole: another controller may have opened its gate meanwhile.
+      if (!gates.empty()) patch["metadata"]["resourceVersion"] = std::to_string(pod.version);
       const auto answer = api_.patch(kube::kPods, job.metadata.name_space, pod.name, patch.dump());
       if (answer) {
         collector.wrote(kube::version_of(*answer), &Done::ungated);

@@ -50,12 +50,15 @@ class Actuator {
 
   /// Creates the Services and the Secret, or checks that the existing ones belong to the job.
   std::expected<Surroundings, Done> surround(const api::TrainingJob& job);
-  /// Creates one pod of each role with dryRun=All.
-  Done dry_run(const api::TrainingJob& job, const plan::Plan& plan,
-               const Surroundings& surroundings, const std::string& priority_class);
+  /// Creates one pod of each role with dryRun=All, and returns what the admitted pods need, by
+  /// role. The refusal's reason is QuotaExceeded if only a quota refused a pod, else PodRefused.
+  std::expected<std::vector<plan::Admitted>, Done> dry_run(const api::TrainingJob& job,
+                                                           const plan::Plan& plan,
+                                                           const Surroundings& surroundings,
+                                                           const std::string& priority_class);
   Done create(const api::TrainingJob& job, const plan::Plan& plan, const Surroundings& surroundings,
               const std::string& priority_class);
-  Done ungate(const api::TrainingJob& job, const std::vector<plan::PodRef>& pods);
+  Done ungate(const api::TrainingJob& job, const std::vector<plan::UngatePod>& pods);
   Done remove(const api::TrainingJob& job, const std::vector<plan::DeletePod>& pods);
   Done remove_job(const api::TrainingJob& job);
   /// True if the API server has no such pod of this job.

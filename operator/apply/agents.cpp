@@ -13,14 +13,6 @@ namespace {
 constexpr std::int64_t kPage = 500;
 constexpr std::int64_t kLongestLease = 3600;  // seconds; bounds a wrong value in a Lease
 
-bool alive(const kube::Json& lease, WallTime now) {
-  const auto renewed = parse_time(kube::text(kube::at(lease, "spec", "renewTime")));
-  if (!renewed) return false;
-  const std::int64_t duration = std::clamp<std::int64_t>(
-      kube::number(kube::at(lease, "spec", "leaseDurationSeconds")), 1, kLongestLease);
-  return now - *renewed < 2 * std::chrono::seconds(duration);
-}
-
 Done refused(Error error, const std::string& ns) {
   Done done;
   if (error.code == Code::kForbidden) {
@@ -38,9 +30,8 @@ Done refused(Error error, const std::string& ns) {
 
 }  // namespace
 
-std::expected<std::set<std::string>, Done> living_agents(kube::Api& api, const std::string& ns,
-                                                         WallTime now) {
-  std::set<std::string> nodes;
+std::expected<std::vector<AgentLease>, Done> read_agents(kube::Api& api, const std::string& ns) {
+  std::vector<AgentLease> agents;
   kube::ListOptions options;
   options.limit = kPage;
   do {
@@ -50,12 +41,33 @@ std::expected<std::set<std::string>, Done> living_agents(kube::Api& api, const s
     if (!leases) return std::unexpected(refused(leases.error(), ns));
     for (const kube::Json lease : kube::items(kube::at(*leases, "items"))) {
       std::string_view name = kube::text(kube::at(lease, "metadata", "name"));
-      if (!name.starts_with(contract::kAgentLeasePrefix) || !alive(lease, now)) continue;
+      const auto renewed = parse_time(kube::text(kube::at(lease, "spec", "renewTime")));
+      if (!name.starts_with(contract::kAgentLeasePrefix) || !renewed) continue;
       name.remove_prefix(contract::kAgentLeasePrefix.size());
-      nodes.emplace(name);
+      const std::int64_t duration = std::clamp<std::int64_t>(
+          kube::number(kube::at(lease, "spec", "leaseDurationSeconds")), 1, kLongestLease);
+      agents.push_back({std::string(name), *renewed, std::chrono::seconds(duration)});
     }
     options.continue_token = kube::text(kube::at(*leases, "metadata", "continue"));
   } while (!options.continue_token.empty());
+  return agents;
+}
+
+std::set<std::string> AgentTracker::living(const std::vector<AgentLease>& leases, WallTime wall,
+                                           SteadyTime steady) {
+  std::set<std::string> nodes;
+  std::map<std::string, Seen> now;
+  for (const AgentLease& lease : leases) {
+    const auto before = seen_.find(lease.node);
+    const bool expired = wall - lease.renewed >= 2 * lease.duration;
+    Seen seen{lease.renewed, expired ? std::nullopt : std::optional(steady)};
+    if (before != seen_.end())
+      seen.changed =
+          before->second.renewed == lease.renewed ? before->second.changed : std::optional(steady);
+    if (seen.changed && steady - *seen.changed < 2 * lease.duration) nodes.insert(lease.node);
+    now.emplace(lease.node, seen);
+  }
+  seen_ = std::move(now);
   return nodes;
 }
 

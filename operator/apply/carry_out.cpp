@@ -3,18 +3,58 @@
 #include "common/base/log.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "operator/apply/controller.hpp"
 #include "operator/apply/merge_diff.hpp"
+#include "operator/status/phase.hpp"
 
 namespace paceline::apply {
 
 using nlohmann::json;
 
+namespace {
+
+constexpr std::chrono::nanoseconds kCountInterval = std::chrono::seconds(1);
+
+/// True if the two differ only in what follows from the number of pods in each state.
+bool differ_in_counts_only(const api::JobStatus& before, api::JobStatus after) {
+  if (before.phase != after.phase || before.conditions.size() != after.conditions.size() ||
+      before.roles.size() != after.roles.size())
+    return false;
+  after.ready = before.ready;
+  after.message = before.message;
+  for (std::size_t i = 0; i < after.roles.size(); ++i) {
+    after.roles[i].ready = before.roles[i].ready;
+    after.roles[i].succeeded = before.roles[i].succeeded;
+    after.roles[i].failed = before.roles[i].failed;
+  }
+  for (std::size_t i = 0; i < after.conditions.size(); ++i)
+    after.conditions[i].message = before.conditions[i].message;
+  return after == before;
+}
+
+}  // namespace
+
+std::optional<std::chrono::nanoseconds> Controller::count_pause(const JobState& state,
+                                                                const api::JobStatus& before,
+                                                                const plan::Plan& plan) const {
+  const bool only_counts = !plan.acts() && plan.check_gone.empty() && plan.find_nodes.empty() &&
+                           plan.status != before && differ_in_counts_only(before, plan.status);
+  if (!only_counts || !state.written_at) return std::nullopt;
+  const auto left = *state.written_at + kCountInterval - parts_.clock.steady();
+  return left > std::chrono::nanoseconds(0) ? std::optional<std::chrono::nanoseconds>(left)
+                                            : std::nullopt;
+}
+
 Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>& state,
                               plan::Plan& plan) {
   Outcome outcome{false, plan.requeue_after};
   JobPtr current = job;
+  if (const auto left = count_pause(*state, job->status, plan)) {
+    outcome.again = left;
+    return outcome;
+  }
   if (plan.status != job->status) {
     auto written = write_status(job, state, plan);
     if (!written) return written.error();
@@ -41,7 +81,8 @@ Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>
       queued_.erase(state->uid);
       if (!plan.status.placed()) {
         state->memory.waiting.reset();
-        state->memory.admission.reset();
+        // The dropped placement leaves room that no event announces.
+        if (std::exchange(state->memory.admission, std::nullopt)) want_schedule = true;
       }
     }
     if (plan.find_nodes.empty()) {
@@ -69,10 +110,6 @@ Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>
     counters_.pods_ungated += total.ungated;
     counters_.pods_deleted += total.deleted;
   }
-  if (plan.poll_training && parts_.summaries) {
-    const auto interval = poll_interval(plan.status);
-    if (!outcome.again || *outcome.again > interval) outcome.again = interval;
-  }
   if (want_schedule) parts_.enqueue(kScheduleKey);
   return outcome;
 }
@@ -87,6 +124,8 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
     if (done.refusal) {
       const std::lock_guard lock(mutex_);
       state->memory.refusal = done.refusal;
+      state->checked_generation = -1;  // the dry run no longer tells the truth
+      if (plan.status.is_true(status::kRestarting)) state->back_off(parts_.clock.wall());
       return Outcome{false, std::chrono::milliseconds(0)};
     }
     if (done.error) {
@@ -112,6 +151,8 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
       return absorb(Done{refused, std::nullopt, 0, 0, 0, 0});
     if (auto stop = absorb(actuator_.create(job->job, plan, *state->surroundings, priority)))
       return stop;
+    const std::lock_guard lock(mutex_);
+    state->memory.refusal.reset();
   }
   if (!plan.ungates.empty()) {
     if (auto stop = absorb(actuator_.ungate(job->job, plan.ungates))) return stop;
@@ -143,6 +184,9 @@ std::expected<JobPtr, Outcome> Controller::write_status(const JobPtr& job,
     const auto found = parts_.api.get(kube::kTrainingJobs, job->meta.ns, job->meta.name);
     const std::lock_guard lock(mutex_);
     ++(stale ? counters_.conflicts : counters_.errors);
+    // By the next try the placement may no longer do.
+    if (std::exchange(state->memory.admission, std::nullopt)) parts_.enqueue(kScheduleKey);
+    state->memory.replacement_nodes.clear();
     if (found) {
       if (auto view = observe::project_job(*found); view && view->meta.uid == job->meta.uid) {
         state->latest = std::make_shared<const observe::JobView>(std::move(*view));
@@ -157,18 +201,18 @@ std::expected<JobPtr, Outcome> Controller::write_status(const JobPtr& job,
   {
     const std::lock_guard lock(mutex_);
     ++counters_.status_writes;
+    state->written_at = parts_.clock.steady();
     state->latest = written;
-    if (!state->phase.empty()) --counters_.jobs_by_phase[state->phase];
-    ++counters_.jobs_by_phase[state->phase = status.phase];
+    count_phase(*state, status.phase);
     plan::Memory& memory = state->memory;
     if (status.training != job->status.training) memory.training_written = parts_.clock.wall();
+    // A refused replacement keeps its refusal until a later try succeeds.
+    if (!job->status.placed() || !status.placed()) memory.refusal.reset();
     if (status.placed()) {
-      memory.refusal.reset();
       memory.admission.reset();
       memory.waiting.reset();
       if (status.is("Placed", "Bound")) memory.retries = 0;
     } else {
-      memory.refusal.reset();
       memory.preempted_by.clear();
       memory.summary.reset();
     }
@@ -179,6 +223,7 @@ std::expected<JobPtr, Outcome> Controller::write_status(const JobPtr& job,
                             &api::RoleStatus::incarnations)) {
       memory.gone.clear();
       memory.replacement_nodes.clear();
+      memory.no_replacement_node.clear();
     }
   }
   if (parts_.phase_listener && status.phase != job->status.phase)

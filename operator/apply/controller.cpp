@@ -13,11 +13,21 @@ namespace {
 
 constexpr auto kCacheWait = std::chrono::seconds(1);
 
+Done refused_with(plan::Waiting refusal) {
+  Done done;
+  done.refusal = std::move(refusal);
+  return done;
+}
+
 }  // namespace
 
 Controller::Controller(Parts parts, Settings settings)
     : parts_(std::move(parts)),
-      actuator_(parts_.api, parts_.executor, std::move(settings), parts_.new_token) {}
+      actuator_(parts_.api, parts_.executor, std::move(settings), parts_.new_token),
+      poller_(parts_.clock, parts_.summaries,
+              [this](const std::string& uid, std::optional<status::Report> report) {
+                take_summary(uid, std::move(report));
+              }) {}
 
 Counters Controller::counters() const {
   const std::lock_guard lock(mutex_);
@@ -41,8 +51,7 @@ void Controller::subscribe() {
     const bool same = before && after && before->ready == after->ready &&
                       before->unschedulable == after->unschedulable &&
                       before->allocatable == after->allocatable &&
-                      before->labels == after->labels &&
-                      before->taints.size() == after->taints.size();
+                      before->labels == after->labels && before->taints == after->taints;
     if (!before && after && marks_nodes())
       parts_.enqueue(kNodeKey + after->meta.name);  // a new node object may lack its marks
     if (same) return;
@@ -77,6 +86,16 @@ void Controller::subscribe() {
   });
 }
 
+void Controller::contain(const std::string& key, const std::exception& error) {
+  const std::lock_guard lock(mutex_);
+  note_internal_error(key, error);
+}
+
+void Controller::note_internal_error(const std::string& key, const std::exception& error) {
+  ++counters_.internal_errors;
+  spdlog::error("{}: internal error: {}; other jobs go on", key, error.what());
+}
+
 std::shared_ptr<JobState> Controller::state_of(const observe::JobView& job) {
   const auto known = states_.find(job.meta.uid);
   if (known == states_.end())
@@ -99,13 +118,21 @@ JobPtr Controller::newest(const std::shared_ptr<const observe::JobView>& cached,
              : cached;
 }
 
+void Controller::count_phase(JobState& state, const std::string& phase) {
+  if (state.phase == phase) return;
+  if (!state.phase.empty()) --counters_.jobs_by_phase[state.phase];
+  if (!phase.empty()) ++counters_.jobs_by_phase[phase];
+  state.phase = phase;
+}
+
 void Controller::forget(const std::string& key, const std::string& uid) {
   const auto known = uid_of_key_.find(key);
   if (known == uid_of_key_.end() || known->second == uid) return;
   if (const auto it = states_.find(known->second); it != states_.end()) {
-    if (!it->second->phase.empty()) --counters_.jobs_by_phase[it->second->phase];
+    count_phase(*it->second, "");
     states_.erase(it);
   }
+  poller_.forget(known->second);
   queued_.erase(known->second);
   wants_node_.erase(known->second);
   uid_of_key_.erase(known);
@@ -147,11 +174,11 @@ Outcome Controller::reconcile_job(const std::string& key) {
     if (!cached) return {};
     state = state_of(*cached);
     job = newest(cached, *state);
+    count_phase(*state, job->status.phase);  // of jobs that an earlier operator wrote last
     if (parts_.stores.pods.resource_version() < state->pods_version) return {false, kCacheWait};
   }
   const auto pods = parts_.stores.pods.by_index(job->meta.uid);
-  if (job->status.is_true("Running") && !job->status.finished())
-    read_summary(job, state, pods, false);
+  watch_summary(job, state, pods);
   const auto decide = [&] {
     {
       const std::lock_guard lock(mutex_);
@@ -161,46 +188,72 @@ Outcome Controller::reconcile_job(const std::string& key) {
     return plan::plan_job(
         {*job, pods, [this](const std::string& name) { return parts_.stores.nodes.get(name); },
          parts_.clock.wall(), memory,
-         parts_.stores.profiles.get(profile.empty() ? api::kDefaultProfile : profile)});
+         parts_.stores.profiles.get(profile.empty() ? api::kDefaultProfile : profile),
+         [this] { return parts_.stores.nodes.list(); }, actuator_.settings().runtime_image});
   };
   plan::Plan plan = decide();
-  if ((plan.queued || !plan.find_nodes.empty()) && !look_around(job, state, plan.queued))
-    plan = decide();
+  // Refused here, a job neither waits in the queue nor evicts another one.
+  if ((plan.queued || !plan.find_nodes.empty()) && !look_around(job, state, plan)) plan = decide();
+  learn_needs(job, state, plan);
   if (plan.status.placed() && !job->status.placed() && !prepare(job, state, plan)) plan = decide();
   const bool replaces = std::any_of(plan.creates.begin(), plan.creates.end(),
                                     [](const auto& create) { return !create.gated; });
-  if (replaces && plan.status != job->status) {
-    // The launchers may have restarted ranks since the last read: give the replacement their count.
-    read_summary(job, state, pods, true);
-    plan = decide();
-  }
+  // The launchers may have restarted ranks since the last read: give the replacement their count.
+  if (replaces && plan.status != job->status && !summary_is_fresh(*state)) return {};
   return carry_out(job, state, plan);
+}
+
+Done Controller::check_pods(const JobPtr& job, const std::shared_ptr<JobState>& state,
+                            const plan::Plan& plan) {
+  std::string priority;
+  int value = 0;
+  if (auto refused = priority_of(*job, priority, value)) return refused_with(std::move(*refused));
+  const std::int64_t generation = job->job.metadata.generation;
+  {
+    const std::lock_guard lock(mutex_);
+    if (state->checked_generation == generation && state->checked_priority == priority) return {};
+  }
+  if (!state->surroundings) {
+    auto surroundings = actuator_.surround(job->job);
+    if (!surroundings) return surroundings.error();
+    state->surroundings = std::move(*surroundings);
+  }
+  auto admitted = actuator_.dry_run(job->job, plan, *state->surroundings, priority);
+  if (!admitted) return admitted.error();
+  const std::lock_guard lock(mutex_);
+  state->asked_for_needs = true;
+  state->admitted = std::move(*admitted);
+  state->checked_generation = generation;
+  state->checked_priority = priority;
+  state->needs_generation = -1;
+  return {};
+}
+
+std::vector<plan::Need> Controller::known_needs(const observe::JobView& job,
+                                                JobState& state) const {
+  const std::lock_guard lock(mutex_);
+  return needs_of(job, state);
+}
+
+void Controller::learn_needs(const JobPtr& job, const std::shared_ptr<JobState>& state,
+                             const plan::Plan& plan) {
+  if (plan.creates.empty() || !job->status.placed() || state->asked_for_needs) return;
+  (void)check_pods(job, state, plan);
+  const std::lock_guard lock(mutex_);
+  state->asked_for_needs = true;
+  parts_.enqueue(kScheduleKey);
 }
 
 bool Controller::prepare(const JobPtr& job, const std::shared_ptr<JobState>& state,
                          const plan::Plan& plan) {
-  // Check first: no placement is recorded for a gang whose pods the server would refuse.
-  Done done;
-  std::string priority;
-  int value = 0;
-  if (auto refused = priority_of(*job, priority, value)) {
-    done.refusal = std::move(refused);
-  } else if (!state->surroundings) {
-    auto surroundings = actuator_.surround(job->job);
-    if (surroundings) {
-      state->surroundings = std::move(*surroundings);
-    } else {
-      done = surroundings.error();
-    }
-  }
-  if (!done.refusal && !done.error &&
-      (state->checked_generation != job->job.metadata.generation ||
-       state->checked_priority != priority)) {
-    done = actuator_.dry_run(job->job, plan, *state->surroundings, priority);
-    if (!done.refusal && !done.error) {
-      state->checked_generation = job->job.metadata.generation;
-      state->checked_priority = priority;
-    }
+  // No placement is recorded for a gang whose pods the server would refuse.
+  const std::vector<plan::Need> before = known_needs(*job, *state);
+  Done done = check_pods(job, state, plan);
+  if (!done.refusal && !done.error && known_needs(*job, *state) != before) {
+    // A full quota had hidden what the pods need: the placement was made for less.
+    const std::lock_guard lock(mutex_);
+    state->memory.admission.reset();
+    return false;
   }
   if (!done.refusal && !done.error && mounts_claims(job->job.spec))
     done = look_at_volumes(job, state);
@@ -209,30 +262,45 @@ bool Controller::prepare(const JobPtr& job, const std::shared_ptr<JobState>& sta
   return false;
 }
 
-void Controller::read_summary(const JobPtr& job, const std::shared_ptr<JobState>& state,
-                              const std::vector<std::shared_ptr<const observe::PodView>>& pods,
-                              bool now) {
+void Controller::watch_summary(const JobPtr& job, const std::shared_ptr<JobState>& state,
+                               const std::vector<std::shared_ptr<const observe::PodView>>& pods) {
   if (!parts_.summaries) return;
-  const auto since = parts_.clock.steady() - state->last_poll;
-  if (since < (now ? std::chrono::seconds(1) : poll_interval(job->status))) return;
-  for (const auto& pod : pods) {
-    if (!pod->gang || pod->gang->node_rank != 0 || pod->gang->ip.empty() ||
-        pod->gang->trainer != observe::TrainerState::kRunning)
-      continue;
-    if (!state->surroundings) {
-      auto surroundings = actuator_.surround(job->job);
-      if (!surroundings) return;
-      state->surroundings = std::move(*surroundings);
-    }
-    state->last_poll = parts_.clock.steady();
-    const auto text = parts_.summaries(pod->gang->ip, state->surroundings->token);
-    if (!text) return;  // the launcher may still be starting; the next poll asks again
-    if (auto report = status::read_report(*text)) {
-      const std::lock_guard lock(mutex_);
-      state->memory.summary = std::move(*report);
-    }
-    return;
+  const auto rank_zero = std::ranges::find_if(pods, [](const auto& pod) {
+    return pod->gang && pod->gang->node_rank == 0 && !pod->gang->ip.empty() &&
+           pod->gang->trainer == observe::TrainerState::kRunning;
+  });
+  const bool trains = job->status.is_true("Running") || job->status.is_true("Restarting");
+  if (rank_zero == pods.end() || !trains || !job->status.placed() || job->status.finished())
+    return poller_.forget(state->uid);
+  if (!state->surroundings) {
+    auto surroundings = actuator_.surround(job->job);
+    if (!surroundings) return;
+    state->surroundings = std::move(*surroundings);
   }
+  poller_.watch(state->uid,
+                {(*rank_zero)->gang->ip, state->surroundings->token, poll_interval(job->status)});
+}
+
+bool Controller::summary_is_fresh(const JobState& state) {
+  constexpr auto kFresh = std::chrono::seconds(5);
+  {
+    const std::lock_guard lock(mutex_);
+    if (state.polled_at && parts_.clock.steady() - *state.polled_at < kFresh) return true;
+  }
+  return !poller_.hurry(state.uid);
+}
+
+void Controller::take_summary(const std::string& uid, std::optional<status::Report> report) {
+  const std::lock_guard lock(mutex_);
+  const auto known = states_.find(uid);
+  if (known == states_.end()) return;
+  JobState& state = *known->second;
+  state.polled_at = parts_.clock.steady();
+  if (report) {
+    state.memory.summary = std::move(report);
+    state.memory.summary_at = parts_.clock.wall();
+  }
+  parts_.enqueue(state.key);
 }
 
 }  // namespace paceline::apply

@@ -30,19 +30,16 @@
 #include "common/base/clock.hpp"
 #include "common/kube/api/api.hpp"
 #include "operator/apply/actuator.hpp"
+#include "operator/apply/agents.hpp"
 #include "operator/apply/job_state.hpp"
 #include "operator/apply/stores.hpp"
+#include "operator/apply/summary_poller.hpp"
 #include "operator/plan/job/plan.hpp"
 
 namespace paceline::apply {
 
 inline const std::string kScheduleKey = "!schedule";
 inline const std::string kNodeKey = "!node/";
-
-/// Reads a job's summary from rank 0's launcher: takes the address of the pod and the job's token,
-/// returns JSON. Blocks for at most a second or two.
-using SummarySource =
-    std::function<Result<std::string>(const std::string& pod_ip, const std::string& token)>;
 
 /// Called after a status write that changed the phase.
 using PhaseListener = std::function<void(const api::TrainingJob& job, const api::JobStatus& before,
@@ -72,6 +69,7 @@ struct Counters {
   std::uint64_t pods_deleted = 0;
   std::uint64_t conflicts = 0;
   std::uint64_t errors = 0;
+  std::uint64_t internal_errors = 0;
   std::uint64_t scheduler_passes = 0;
   std::map<std::string, std::int64_t> jobs_by_phase;
 };
@@ -84,6 +82,10 @@ class Controller {
   /// Connects store changes to keys. Call it once, before the stores are fed.
   void subscribe();
   Counters counters() const;
+  /// Reads the summaries of running jobs. The operator runs it on threads of its own; a test polls.
+  SummaryPoller& summaries() { return poller_; }
+  /// Counts and logs an exception that a reconciliation threw: a bug, which must not stop others.
+  void contain(const std::string& key, const std::exception& error);
 
  private:
   class SchedulerPass;
@@ -91,18 +93,32 @@ class Controller {
   Outcome reconcile_job(const std::string& key);
   bool marks_nodes() const;
   Outcome mark(const std::string& node);
-  /// Before a placement is taken: Services, Secret and dry run. False if refused; the refusal is
-  /// then in memory.
+  /// Creates Services and Secret, and tries the pods with a dry run, once for a spec.
+  Done check_pods(const JobPtr& job, const std::shared_ptr<JobState>& state,
+                  const plan::Plan& plan);
+  std::vector<plan::Need> known_needs(const observe::JobView& job, JobState& state) const;
+  /// For a gang that an earlier operator placed and did not finish creating.
+  void learn_needs(const JobPtr& job, const std::shared_ptr<JobState>& state,
+                   const plan::Plan& plan);
+  /// Before a placement is taken: checks pods and volumes. False if refused; the refusal is then in
+  /// memory.
   bool prepare(const JobPtr& job, const std::shared_ptr<JobState>& state, const plan::Plan& plan);
   /// Before a placement is asked for: reads what nothing watches, namely which nodes the job's
-  /// volumes allow and which agents are alive. False if refused; the refusal is then in memory.
-  bool look_around(const JobPtr& job, const std::shared_ptr<JobState>& state, bool queued);
+  /// volumes allow, which agents are alive, and what the API server makes of the pods. False if
+  /// refused; the refusal is then in memory.
+  bool look_around(const JobPtr& job, const std::shared_ptr<JobState>& state,
+                   const plan::Plan& plan);
   bool know_volumes(const JobPtr& job, const std::shared_ptr<JobState>& state, bool queued);
   Done look_at_agents(const api::TrainingJob& job);
   Done look_at_volumes(const JobPtr& job, const std::shared_ptr<JobState>& state);
   /// Keeps a refusal or an error in memory: the job waits before it asks for a placement again.
   void put_off(JobState& state, Done done);
   Outcome carry_out(const JobPtr& job, const std::shared_ptr<JobState>& state, plan::Plan& plan);
+  /// How long to wait with a status in which only counts of pods differ; nullopt: not at all. While
+  /// a large gang starts, every pod would cause a write otherwise.
+  std::optional<std::chrono::nanoseconds> count_pause(const JobState& state,
+                                                      const api::JobStatus& before,
+                                                      const plan::Plan& plan) const;
   std::optional<Outcome> act(const JobPtr& job, const std::shared_ptr<JobState>& state,
                              const plan::Plan& plan, Done& total);
   std::expected<JobPtr, Outcome> write_status(const JobPtr& job,
@@ -110,9 +126,15 @@ class Controller {
                                               const plan::Plan& plan);
   /// True if the planned job is still the newest; an Error if that cannot be found out.
   Result<bool> confirm(const JobPtr& job, const std::shared_ptr<JobState>& state);
-  void read_summary(const JobPtr& job, const std::shared_ptr<JobState>& state,
-                    const std::vector<std::shared_ptr<const observe::PodView>>& pods, bool now);
+  /// Has the poller read the summary of a job that runs or restarts, and of no other.
+  void watch_summary(const JobPtr& job, const std::shared_ptr<JobState>& state,
+                     const std::vector<std::shared_ptr<const observe::PodView>>& pods);
+  /// False if the poller will read the summary soon and wake the job then.
+  bool summary_is_fresh(const JobState& state);
+  void take_summary(const std::string& uid, std::optional<status::Report> report);
   void schedule();
+  void note_internal_error(const std::string& key, const std::exception& error);  // mutex_ is held
+  void count_phase(JobState& state, const std::string& phase);
   void forget(const std::string& key, const std::string& uid);
   std::shared_ptr<JobState> state_of(const observe::JobView& job);
   JobPtr newest(const std::shared_ptr<const observe::JobView>& cached, const JobState& state) const;
@@ -130,10 +152,12 @@ class Controller {
   std::unordered_map<std::string, std::string> uid_of_key_;
   std::map<std::string, std::set<int>> wants_node_;  // by UID: node ranks that need another node
   std::unordered_set<std::string> queued_;           // UIDs of jobs that want a placement
-  std::set<std::string> living_agents_;              // nodes, as last read
-  std::optional<SteadyTime> agents_read_at_;         // nullopt: no job has needed it yet
+  AgentTracker agents_;
+  std::set<std::string> living_agents_;       // nodes, as last read
+  std::optional<SteadyTime> agents_read_at_;  // nullopt: no job has needed it yet
   std::mutex schedule_mutex_;
   Counters counters_;
+  SummaryPoller poller_;
 };
 
 }  // namespace paceline::apply

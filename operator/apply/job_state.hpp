@@ -33,14 +33,18 @@ struct JobState {
   JobPtr latest;
   std::uint64_t pods_version = 0;  // of the pods that were written: wait until the cache has them
   std::int64_t checked_generation = -1;  // dry run
+  bool asked_for_needs = false;          // a dry run was tried
+  std::vector<plan::Admitted> admitted;  // by role, as the dry run returned; empty: not yet known
   std::string checked_priority;
   std::optional<Surroundings> surroundings;
   std::optional<VolumeTerms> volumes;  // as last read
   std::int64_t volumes_generation = -1;
   std::vector<plan::Need> needs;
   std::int64_t needs_generation = -1;
-  SteadyTime last_poll{};
-  std::string phase;  // as counted in jobs_by_phase
+  std::optional<SteadyTime>
+      polled_at;  // the last read of its summary that was answered or asked for
+  std::optional<SteadyTime> written_at;  // the last write of its status
+  std::string phase;                     // as counted in jobs_by_phase
 
   /// How long to wait after one more refusal: twice as long each time, at most a minute.
   std::chrono::seconds back_off(WallTime now) {

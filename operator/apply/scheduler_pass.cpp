@@ -2,6 +2,8 @@
 #include "operator/apply/scheduler_pass.hpp"
 
 #include <algorithm>
+#include <exception>
+#include <utility>
 
 #include "operator/plan/placement/quota.hpp"
 #include "operator/plan/placement/scheduler.hpp"
@@ -37,14 +39,35 @@ Controller::SchedulerPass::SchedulerPass(Controller& controller, const Snapshot&
   read_jobs(snapshot);
 }
 
-std::vector<std::string> Controller::SchedulerPass::run() {
-  for (const auto& [uid, job] : jobs_) charge(*job);
+template <typename Work>
+void Controller::SchedulerPass::contain(const observe::JobView& job, Work work) {
+  if (failed_.contains(job.meta.uid)) return;
+  try {
+    work(job);
+  } catch (const std::exception& error) {
+    JobState& state = *controller_.state_of(job);
+    controller_.note_internal_error(state.key, error);
+    state.memory.waiting = plan::Waiting{"InternalError", error.what()};
+    wake_.push_back(state.key);
+    failed_.insert(job.meta.uid);
+  }
+}
+
+std::vector<std::string> Controller::SchedulerPass::run(std::unique_lock<std::mutex>& lock) {
+  for (const auto& [uid, job] : jobs_)
+    contain(*job, [this](const observe::JobView& view) { charge(view); });
+  charge_orphans();
   seat_replacements();
   for (const std::string& uid : controller_.queued_) {
     if (const auto job = jobs_.find(uid); job != jobs_.end() && job->second->errors.empty())
-      queue(*job->second);
+      contain(*job->second, [this](const observe::JobView& view) { queue(view); });
   }
-  if (!input_.queued.empty()) ask();
+  if (!input_.queued.empty() && !uncertain_) {
+    lock.unlock();
+    plan::SchedulerOutput output = plan::schedule(std::move(input_));
+    lock.lock();
+    take_answers(std::move(output));
+  }
   return std::move(wake_);
 }
 
@@ -84,12 +107,7 @@ void Controller::SchedulerPass::charge(const observe::JobView& job) {
                          {}};
   std::string priority_name;
   controller_.priority_of(job, priority_name, gang.priority);
-  std::vector<std::string> slots;
-  if (state.memory.admission) {
-    slots = *state.memory.admission;
-  } else if (job.status.placed() && !job.status.finished()) {
-    slots = job.status.nodes();
-  }
+  const std::vector<std::string> slots = slots_of(job, state);
   std::vector<plan::Need> slotted;
   std::vector<const observe::Resources*> each;
   if (!slots.empty() && job.errors.empty()) {
@@ -101,10 +119,22 @@ void Controller::SchedulerPass::charge(const observe::JobView& job) {
     for (const plan::Need& need : *needs)
       each.insert(each.end(), static_cast<std::size_t>(need.count), &need.each);
   }
-  const std::vector<bool> exists = fill_slots(job.meta.uid, slots, each.size(), gang);
+  const auto pods = fill_slots(job.meta.uid, slots, each.size(), gang);
+  const auto wants = controller_.wants_node_.find(job.meta.uid);
   for (std::size_t rank = 0; rank < std::min(each.size(), slots.size()); ++rank) {
+    if (pods[rank] != nullptr) {
+      gang.pods.emplace_back(slots[rank], pods[rank]->requests);
+      continue;
+    }
+    // It has lost its node; `seat` counts the next one.
+    if (wants != controller_.wants_node_.end() && wants->second.contains(static_cast<int>(rank)))
+      continue;
+    // An earlier operator placed the gang: what its pods need is asked for first.
+    if (!state.memory.admission && !state.asked_for_needs) {
+      uncertain_ = true;
+      wake_.push_back(state.key);
+    }
     gang.pods.emplace_back(slots[rank], *each[rank]);
-    if (exists[rank]) continue;
     // Placed but not created yet: the quota does not count it.
     for (observe::QuotaView& quota : input_.quotas[job.meta.ns]) {
       for (auto& [resource, used] : quota.used) used += plan::quota_use(*each[rank], resource);
@@ -115,61 +145,86 @@ void Controller::SchedulerPass::charge(const observe::JobView& job) {
   if (!gang.pods.empty()) input_.running.push_back(std::move(gang));
 }
 
-std::vector<bool> Controller::SchedulerPass::fill_slots(const std::string& uid,
-                                                        const std::vector<std::string>& slots,
-                                                        std::size_t ranks,
-                                                        plan::RunningGang& gang) const {
-  std::vector<bool> exists(ranks, false);
+std::vector<std::string> Controller::SchedulerPass::slots_of(const observe::JobView& job,
+                                                             const JobState& state) const {
+  if (state.memory.admission) return *state.memory.admission;
+  if (!job.status.placed() || job.status.finished()) return {};
+  std::vector<std::string> slots = job.status.nodes();
+  for (const auto& [rank, node] : state.memory.replacement_nodes) {
+    if (static_cast<std::size_t>(rank) < slots.size()) slots[static_cast<std::size_t>(rank)] = node;
+  }
+  return slots;
+}
+
+std::vector<const observe::PodView*> Controller::SchedulerPass::fill_slots(
+    const std::string& uid, const std::vector<std::string>& slots, std::size_t ranks,
+    plan::RunningGang& gang) const {
+  std::vector<const observe::PodView*> found(ranks, nullptr);
   const auto mine = pods_of_.find(uid);
-  if (mine == pods_of_.end()) return exists;
+  if (mine == pods_of_.end()) return found;
   for (const observe::PodView* pod : mine->second) {
     const auto rank = static_cast<std::size_t>(std::max(0, pod->gang->node_rank));
-    if (rank < ranks && rank < slots.size() && slots[rank] == pod->place() && !exists[rank]) {
-      exists[rank] = true;
+    if (rank < ranks && rank < slots.size() && slots[rank] == pod->place() &&
+        found[rank] == nullptr) {
+      found[rank] = pod;
     } else {
       gang.pods.emplace_back(pod->place(), pod->requests);
     }
   }
-  return exists;
+  return found;
+}
+
+void Controller::SchedulerPass::charge_orphans() {
+  for (const auto& [uid, pods] : pods_of_) {
+    if (jobs_.contains(uid) && !failed_.contains(uid)) continue;
+    plan::RunningGang gang{uid, pods.front()->gang->job_name, "", 0, {}, true, {}};
+    for (const observe::PodView* pod : pods) {
+      gang.pods.emplace_back(pod->place(), pod->requests);
+      take(pod->place(), pod->requests);
+    }
+    input_.running.push_back(std::move(gang));
+  }
 }
 
 void Controller::SchedulerPass::seat_replacements() {
   for (const auto& [uid, ranks] : controller_.wants_node_) {
     const auto job = jobs_.find(uid);
     if (job == jobs_.end() || !job->second->errors.empty()) continue;
-    JobState& state = *controller_.state_of(*job->second);
-    for (const int rank : ranks) seat(*job->second, state, rank);
+    contain(*job->second, [&](const observe::JobView& view) {
+      JobState& state = *controller_.state_of(view);
+      for (const int rank : ranks) seat(view, state, rank);
+    });
   }
 }
 
 void Controller::SchedulerPass::seat(const observe::JobView& job, JobState& state, int rank) {
-  int first = 0;
   std::vector<plan::Need> needs = controller_.needs_now(job, state);
   // all pods of a gang get the runtime in the same way
   if (job.status.slots) needs = plan::with_slots(std::move(needs));
-  for (const plan::Need& need : needs) {
-    if (rank >= first + need.count) {
-      first += need.count;
-      continue;
-    }
-    plan::Need single = need;
-    single.count = 1;
-    std::vector<plan::Room> rooms = input_.rooms;
-    if (job.job.spec.scheduling.exclusive_nodes) {
-      const std::vector<std::string> slots = job.status.nodes();
-      for (plan::Room& room : rooms) {
-        if (std::find(slots.begin(), slots.end(), room.node->meta.name) != slots.end())
-          room.free = {};
-      }
-    }
-    if (const auto chosen = plan::place({single}, false, rooms)) {
-      const std::string& node = rooms[chosen->front()].node->meta.name;
-      state.memory.replacement_nodes[rank] = node;
-      take(node, single.each);
-      wake_.push_back(state.key);
-    }
-    return;
-  }
+  int first = 0;
+  auto need = needs.begin();
+  while (need != needs.end() && rank >= first + need->count) first += (need++)->count;
+  std::vector<std::string> slots = slots_of(job, state);
+  if (need == needs.end() || static_cast<std::size_t>(rank) >= slots.size()) return;
+  plan::QueuedGang single;
+  single.needs = {*need};
+  single.needs[0].count = 1;
+  // Its old node, or the one that an earlier pass found and that may no longer do.
+  single.needs[0].prefer = std::exchange(slots[static_cast<std::size_t>(rank)], "");
+  const auto tell = [&](std::string why) {
+    const bool had_one = state.memory.replacement_nodes.erase(rank) > 0;
+    if (!had_one && state.memory.no_replacement_node == why) return;
+    state.memory.no_replacement_node = std::move(why);
+    wake_.push_back(state.key);
+  };
+  if (std::string full = plan::quota_refusal(single, input_.quotas[job.meta.ns]); !full.empty())
+    return tell(std::move(full));
+  auto chosen = plan::place(single.needs, job.job.spec.scheduling.exclusive_nodes, input_.rooms,
+                            {slots.begin(), slots.end()});
+  if (!chosen) return tell(std::move(chosen.error()));
+  plan::reserve_quota(single, input_.quotas[job.meta.ns]);
+  const std::string& node = input_.rooms[chosen->front()].node->meta.name;
+  if (std::exchange(state.memory.replacement_nodes[rank], node) != node) wake_.push_back(state.key);
 }
 
 void Controller::SchedulerPass::queue(const observe::JobView& job) {
@@ -192,25 +247,35 @@ void Controller::SchedulerPass::queue(const observe::JobView& job) {
   input_.queued.push_back(std::move(gang));
 }
 
-void Controller::SchedulerPass::ask() {
-  plan::SchedulerOutput output = plan::schedule(std::move(input_));
-  const auto tell = [this](const std::string& uid) -> plan::Memory& {
-    JobState& state = *controller_.states_.at(uid);
-    wake_.push_back(state.key);
-    return state.memory;
+void Controller::SchedulerPass::take_answers(plan::SchedulerOutput output) {
+  // Meanwhile a job may have been deleted, or may no longer wait.
+  const auto waiting_job = [this](const std::string& uid) -> JobState* {
+    const auto state = controller_.states_.find(uid);
+    return state == controller_.states_.end() || !controller_.queued_.contains(uid)
+               ? nullptr
+               : state->second.get();
   };
   for (auto& [uid, nodes] : output.placements) {
-    plan::Memory& memory = tell(uid);
-    memory.admission = std::move(nodes);
-    memory.admission_slots = output.slotted.contains(uid);
-    memory.waiting.reset();
+    JobState* state = waiting_job(uid);
+    if (state == nullptr) continue;
+    state->memory.admission = std::move(nodes);
+    state->memory.admission_slots = output.slotted.contains(uid);
+    state->memory.waiting.reset();
     controller_.queued_.erase(uid);
+    wake_.push_back(state->key);
   }
   for (auto& [uid, waiting] : output.waiting) {
-    if (controller_.states_.at(uid)->memory.waiting != waiting)
-      tell(uid).waiting = std::move(waiting);
+    JobState* state = waiting_job(uid);
+    if (state == nullptr || state->memory.waiting == waiting) continue;
+    state->memory.waiting = std::move(waiting);
+    wake_.push_back(state->key);
   }
-  for (auto& [uid, name] : output.preempt) tell(uid).preempted_by = name;
+  for (auto& [uid, name] : output.preempt) {
+    const auto state = controller_.states_.find(uid);
+    if (state == controller_.states_.end()) continue;
+    state->second->memory.preempted_by = name;
+    wake_.push_back(state->second->key);
+  }
 }
 
 }  // namespace paceline::apply

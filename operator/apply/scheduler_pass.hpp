@@ -3,12 +3,15 @@
 // plan::schedule, and stores the answers in the jobs' memories. A placement counts as taken from
 // the moment it is given, whether its pods exist yet or not.
 //
-// Lives while the controller's mutex is held, and refers to a Snapshot taken before. Nothing here
-// calls the API or fails.
+// Used by one thread at a time. It holds the controller's mutex except while it computes, and
+// refers to a Snapshot taken before. Nothing here calls the API. If reading one job throws, only
+// that job waits, with the reason InternalError.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -31,23 +34,33 @@ struct Snapshot {
 class Controller::SchedulerPass {
  public:
   SchedulerPass(Controller& controller, const Snapshot& snapshot);
-  /// Returns the keys of jobs whose answer changed.
-  std::vector<std::string> run();
+  /// Returns the keys of jobs whose answer changed. `lock` holds the controller's mutex; it is free
+  /// while the scheduler computes, so that no reconciliation waits for that.
+  std::vector<std::string> run(std::unique_lock<std::mutex>& lock);
 
  private:
   /// Reads pods that belong to no job as used room, and sorts the pods of jobs by owner.
   void read_pods(const Snapshot& snapshot);
   void read_jobs(const Snapshot& snapshot);
+  /// Runs `work` for a job that has not failed in this pass. An exception ends this job's part of
+  /// the pass only.
+  template <typename Work>
+  void contain(const observe::JobView& job, Work work);
   /// Counts what a job holds: its pods, and its placements whose pods do not exist yet.
   void charge(const observe::JobView& job);
-  /// Which of a job's slots have a pod. Pods outside their slots count by themselves.
-  std::vector<bool> fill_slots(const std::string& uid, const std::vector<std::string>& slots,
-                               std::size_t ranks, plan::RunningGang& gang) const;
+  /// The node of each node rank: the recorded one, or the one found for its replacement.
+  std::vector<std::string> slots_of(const observe::JobView& job, const JobState& state) const;
+  /// The pod in each of a job's slots, or null. Pods outside their slots are added to the gang.
+  std::vector<const observe::PodView*> fill_slots(const std::string& uid,
+                                                  const std::vector<std::string>& slots,
+                                                  std::size_t ranks, plan::RunningGang& gang) const;
+  /// Terminating pods of deleted jobs use room until they have ended.
+  void charge_orphans();
   /// Replacements for running gangs come before waiting gangs.
   void seat_replacements();
   void seat(const observe::JobView& job, JobState& state, int rank);
   void queue(const observe::JobView& job);
-  void ask();
+  void take_answers(plan::SchedulerOutput output);
   void take(const std::string& node, const observe::Resources& amount);
 
   Controller& controller_;
@@ -56,6 +69,8 @@ class Controller::SchedulerPass {
   // by UID of the job
   std::unordered_map<std::string, std::vector<const observe::PodView*>> pods_of_;
   std::map<std::string, JobPtr> jobs_;  // ordered by UID: the same input gives the same pass
+  bool uncertain_ = false;        // a placed gang's needs are not known yet: place no other gang
+  std::set<std::string> failed_;  // UIDs of jobs whose data threw
   std::vector<std::string> wake_;
 };
 

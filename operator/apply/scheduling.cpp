@@ -3,6 +3,8 @@
 // allow, and its priority.
 #include "common/base/log.hpp"
 
+#include <utility>
+
 #include "operator/api/containers.hpp"
 #include "operator/apply/agents.hpp"
 #include "operator/apply/scheduler_pass.hpp"
@@ -21,6 +23,7 @@ constexpr auto kAgentsInterval = std::chrono::seconds(10);
 const std::vector<plan::Need>& Controller::needs_of(const observe::JobView& job,
                                                     JobState& state) const {
   if (state.needs_generation == job.job.metadata.generation) return state.needs;
+  if (state.checked_generation != job.job.metadata.generation) state.admitted.clear();
   state.needs.clear();
   for (const api::Replica& replica : api::replicas_of(job.job.spec)) {
     if (replica.index != 0) continue;
@@ -28,9 +31,14 @@ const std::vector<plan::Need>& Controller::needs_of(const observe::JobView& job,
     plan::Need& need = state.needs.emplace_back();
     need.role = role.name;
     need.count = role.replicas;
-    const nlohmann::json pod = render::render_pod(job.job, replica, {});
-    if (auto view = observe::project_pod(pod.dump())) need.each = std::move(view->requests);
-    need.constraints = plan::read_constraints(pod["spec"]);
+    // Until the dry run has answered, the rendered pod is the best guess.
+    plan::Admitted admitted =
+        state.admitted.empty()
+            ? plan::read_admitted(render::render_pod(job.job, replica, {}).dump())
+                  .value_or(plan::Admitted{})
+            : state.admitted[static_cast<std::size_t>(replica.role)];
+    need.each = std::move(admitted.each);
+    need.constraints = std::move(admitted.constraints);
     need.accelerators = api::has_accelerators(role);
     need.constraints.gpu_direct = need.accelerators && api::requires_gpu_direct(job.job.spec);
     if (state.volumes && state.volumes_generation == job.job.metadata.generation)
@@ -60,10 +68,14 @@ Done Controller::look_at_volumes(const JobPtr& job, const std::shared_ptr<JobSta
 }
 
 bool Controller::look_around(const JobPtr& job, const std::shared_ptr<JobState>& state,
-                             bool queued) {
-  if (!know_volumes(job, state, queued)) return false;
+                             const plan::Plan& plan) {
+  if (!know_volumes(job, state, plan.queued)) return false;
   Done done = look_at_agents(job->job);
-  if (!done.refusal && !done.error) return true;
+  if (!done.refusal && !done.error) done = check_pods(job, state, plan);
+  // The planner knows what a quota admits, and a gang may wait for it. A running gang is not held
+  // back: gangTimeout bounds the search for a node.
+  const bool full = done.refusal && done.refusal->reason == "QuotaExceeded";
+  if ((!done.refusal && !done.error) || full || !plan.queued) return true;
   put_off(*state, std::move(done));
   return false;
 }
@@ -76,15 +88,15 @@ Done Controller::look_at_agents(const api::TrainingJob& job) {
     if (agents_read_at_ && now - *agents_read_at_ < kAgentsInterval) return {};
     agents_read_at_ = now;  // one reader at a time is enough
   }
-  auto living =
-      living_agents(parts_.api, actuator_.settings().agent_namespace, parts_.clock.wall());
+  const auto leases = read_agents(parts_.api, actuator_.settings().agent_namespace);
   const std::lock_guard lock(mutex_);
-  if (!living) {
+  if (!leases) {
     agents_read_at_.reset();
-    return living.error();
+    return leases.error();
   }
-  if (living_agents_ != *living) parts_.enqueue(kScheduleKey);
-  living_agents_ = std::move(*living);
+  auto living = agents_.living(*leases, parts_.clock.wall(), parts_.clock.steady());
+  if (living_agents_ != living) parts_.enqueue(kScheduleKey);
+  living_agents_ = std::move(living);
   return {};
 }
 
@@ -113,7 +125,8 @@ void Controller::put_off(JobState& state, Done done) {
   if (done.error) spdlog::warn("{}: {}", state.key, to_string(*done.error));
   const std::lock_guard lock(mutex_);
   state.memory.refusal = std::move(done.refusal);
-  state.memory.admission.reset();
+  // The dropped placement leaves room that no event announces.
+  if (std::exchange(state.memory.admission, std::nullopt)) parts_.enqueue(kScheduleKey);
   state.back_off(parts_.clock.wall());
 }
 
@@ -123,13 +136,16 @@ std::optional<plan::Waiting> Controller::priority_of(const observe::JobView& job
   const bool chosen = !name.empty();
   if (!chosen) name = actuator_.settings().default_priority_class;
   value = 0;
-  if (name.empty()) return std::nullopt;
-  const auto priority = parts_.stores.priorities.get(name);
-  if (!priority) {
-    if (!chosen) {
-      name.clear();
-      return std::nullopt;
+  auto priority = name.empty() ? nullptr : parts_.stores.priorities.get(name);
+  if (!priority && !chosen) {
+    name.clear();
+    // The API server gives pods without a class the cluster's default one.
+    for (const auto& known : parts_.stores.priorities.list()) {
+      if (known->global_default) priority = known;
     }
+    if (!priority) return std::nullopt;
+  }
+  if (!priority) {
     return plan::Waiting{"PriorityClassNotFound",
                          "PriorityClass " + name +
                              " does not exist; create it with preemptionPolicy: Never, or change "
@@ -137,7 +153,7 @@ std::optional<plan::Waiting> Controller::priority_of(const observe::JobView& job
   }
   if (priority->preempts) {
     return plan::Waiting{"PriorityClassPreempts",
-                         "PriorityClass " + name +
+                         "PriorityClass " + priority->meta.name +
                              " lets the scheduler preempt single pods of other gangs; use one with "
                              "preemptionPolicy: Never "
                              "(Paceline preempts whole gangs itself)"};
@@ -148,10 +164,14 @@ std::optional<plan::Waiting> Controller::priority_of(const observe::JobView& job
 
 void Controller::schedule() {
   const std::lock_guard one_pass(schedule_mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (queued_.empty() && wants_node_.empty()) return;  // as for most pods that end
+  }
   const Snapshot snapshot(parts_.stores);
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   ++counters_.scheduler_passes;
-  for (const std::string& key : SchedulerPass(*this, snapshot).run()) parts_.enqueue(key);
+  for (const std::string& key : SchedulerPass(*this, snapshot).run(lock)) parts_.enqueue(key);
 }
 
 }  // namespace paceline::apply

@@ -48,7 +48,8 @@ Resources container_requests(const element& container) {
 }
 
 /// Counts as the scheduler does. The result is the larger of all containers together and of any
-/// init container with the sidecars started before it, plus overhead.
+/// init container with the sidecars started before it. Requests of the whole pod replace it. The
+/// overhead is added.
 Resources pod_requests(const element& pod) {
   Resources sidecars;
   Resources peak;
@@ -66,6 +67,8 @@ Resources pod_requests(const element& pod) {
   for (const element container : items(at(pod, "spec", "containers")))
     total.add(container_requests(container));
   total.raise_to(peak);
+  for (const auto field : kube::fields(at(pod, "spec", "resources", "requests")))
+    total.set(field.key, quantity(field.value));
   total.add(amounts(at(pod, "spec", "overhead")));
   total.pods = 1000;
   return total;
@@ -137,6 +140,15 @@ void read_trainer(const element& pod, GangMember& gang) {
   }
 }
 
+/// True if the kubelet evicted the pod for a limit of the pod itself: of its containers' ephemeral
+/// storage, or of an emptyDir. Evictions for pressure of the node have other messages.
+bool exceeded_own_limit(std::string_view message) {
+  return message.starts_with("Pod ephemeral local storage usage exceeds") ||
+         message.starts_with("Usage of EmptyDir volume") ||
+         (message.starts_with("Container ") &&
+          message.find("exceeded its local ephemeral storage limit") != std::string_view::npos);
+}
+
 std::unique_ptr<GangMember> read_gang(const element& pod) {
   if (text(at(pod, "metadata", "labels", contract::kLabelJobUid)).empty()) return nullptr;
   auto gang = std::make_unique<GangMember>();
@@ -152,8 +164,14 @@ std::unique_ptr<GangMember> read_gang(const element& pod) {
   gang->node_rank = label_number(pod, contract::kLabelNodeRank, -1);
   gang->incarnation = label_number(pod, contract::kLabelIncarnation, 0);
   gang->pinned = pinned_node(pod);
-  for (const element gate : items(at(pod, "spec", "schedulingGates")))
-    gang->gated |= text(at(gate, "name")) == contract::kGangGate;
+  for (const element gate : items(at(pod, "spec", "schedulingGates"))) {
+    const std::string_view name = text(at(gate, "name"));
+    if (name == contract::kGangGate) {
+      gang->gated = true;
+    } else {
+      gang->other_gates.emplace_back(name);
+    }
+  }
   gang->ip = text(at(pod, "status", "podIP"));
   read_trainer(pod, *gang);
   for (const element condition : items(at(pod, "status", "conditions"))) {
@@ -174,6 +192,7 @@ std::unique_ptr<GangMember> read_gang(const element& pod) {
           "Preempting", "UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory", "OutOfpods"}) {
       if (reason == blameless) gang->disrupted = true;
     }
+    gang->over_limit = reason == "Evicted" && exceeded_own_limit(gang->message);
   }
   return gang;
 }
@@ -253,6 +272,7 @@ Result<PriorityView> project_priority(std::string_view json) {
   return with_json<PriorityView>(json, [](const element& priority, PriorityView& view) {
     view.value = static_cast<int>(kube::number(at(priority, "value")));
     view.preempts = text(at(priority, "preemptionPolicy")) != "Never";
+    view.global_default = kube::boolean(at(priority, "globalDefault"));
   });
 }
 
@@ -303,6 +323,7 @@ Result<JobView> project_job(std::string_view json) {
   if (job) {
     view->job = std::move(*job);
     view->errors = api::validate_for_cluster(view->job);
+    view->fingerprint = api::fingerprint(view->job.spec);
   } else {
     view->errors = std::move(job.error());
     view->job.metadata.name = view->meta.name;

@@ -34,6 +34,7 @@ struct GangMember {
   int incarnation = 0;
   std::string pinned;  // the node that its affinity names
   bool gated = false;
+  std::vector<std::string> other_gates;  // scheduling gates that are not Paceline's
   std::string ip;
   TrainerState trainer = TrainerState::kNone;
   // every container has ended; the kubelet reports the pod's final phase in a later write
@@ -44,6 +45,7 @@ struct GangMember {
   std::string message;              // from the waiting state or the unschedulable condition
   std::string termination_message;  // the launcher's, at most 4 KiB
   bool disrupted = false;           // drained, preempted or lost with its node: not the job's fault
+  bool over_limit = false;          // evicted because it exceeded a limit of its own
 };
 
 struct PodView {
@@ -67,6 +69,7 @@ struct Taint {
   std::string key;
   std::string value;
   std::string effect;
+  bool operator==(const Taint&) const = default;
 };
 
 struct NodeView {
@@ -92,6 +95,7 @@ struct PriorityView {
   kube::ObjectMeta meta;
   int value = 0;
   bool preempts = true;
+  bool global_default = false;  // pods that name no class get this one
 };
 
 struct ProfileView {
@@ -128,6 +132,7 @@ struct JobView {
   kube::ObjectMeta meta;
   api::TrainingJob job;     // metadata is always set; spec only if there are no errors
   api::FieldErrors errors;  // from schema and cluster rules
+  std::string fingerprint;  // api::fingerprint; empty if there are errors
   api::JobStatus status;
 };
 

@@ -9,14 +9,34 @@
 namespace paceline::plan {
 namespace {
 
+/// True if the recorded incarnations are those of the spec's replicas.
+bool knows_replicas(const api::JobStatus& status, const api::Spec& spec) {
+  return std::equal(status.roles.begin(), status.roles.end(), spec.roles.begin(), spec.roles.end(),
+                    [](const api::RoleStatus& known, const api::Role& role) {
+                      return known.incarnations.size() == static_cast<std::size_t>(role.replicas);
+                    });
+}
+
 /// False if the status was edited, or belongs to another spec: it then names replicas that do not
 /// exist.
 bool describes(const api::JobStatus& status, const api::Spec& spec) {
   return status.nodes().size() == static_cast<std::size_t>(api::replica_count(spec)) &&
-         std::equal(status.roles.begin(), status.roles.end(), spec.roles.begin(), spec.roles.end(),
-                    [](const api::RoleStatus& known, const api::Role& role) {
-                      return known.incarnations.size() == static_cast<std::size_t>(role.replicas);
-                    });
+         knows_replicas(status, spec);
+}
+
+/// True if the spec was changed while the job was placed: suspended, edited and resumed before the
+/// operator looked. Statuses of older operators have no fingerprint.
+bool spec_changed(const Planner& planner) {
+  const std::string& placed = planner.out.status.placed_spec;
+  return planner.out.status.placed() && !placed.empty() && placed != planner.in.job.fingerprint;
+}
+
+/// A gang that has succeeded ends the job before anything else is decided: it is neither suspended
+/// nor preempted nor failed, so it never runs again.
+bool success_comes_first(Planner& planner) {
+  if (!knows_replicas(planner.status(), planner.spec)) return false;
+  const std::vector<ReplicaState> replicas = survey(planner);
+  return gang_succeeded(planner, replicas) && job_verdict(planner, replicas);
 }
 
 }  // namespace
@@ -44,6 +64,12 @@ Plan plan_job(const Observed& observed) {
     planner.out.queued = false;
     return done();
   }
+  if (spec_changed(planner)) {
+    planner.unplace("SpecChanged",
+                    "the spec was changed while the job was placed; the job starts again", false);
+  } else if (success_comes_first(planner)) {
+    return done();
+  }
   if (suspension(planner) || deadline(planner)) return done();
   if (planner.status().placed() && !describes(planner.status(), planner.spec)) {
     planner.unplace("StatusDamaged",
@@ -53,12 +79,17 @@ Plan plan_job(const Observed& observed) {
   if (!planner.status().placed()) {
     queue_up(planner);
     if (!planner.status().placed()) return done();
+  } else if (planner.status().placed_spec.empty()) {
+    planner.status().placed_spec = observed.job.fingerprint;
+  }
+  if (!observed.job.status.placed()) {
+    // The placement was taken just now: older findings do not apply to it.
   } else if (!observed.memory.preempted_by.empty()) {
     planner.unplace("Preempted",
                     "made room for job " + observed.memory.preempted_by + " of higher priority",
                     false);
     return done();
-  } else if (observed.memory.refusal) {
+  } else if (observed.memory.refusal && !planner.status().is_true(status::kRestarting)) {
     planner.unplace(observed.memory.refusal->reason, observed.memory.refusal->message, true);
     return done();
   }

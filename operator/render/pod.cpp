@@ -61,8 +61,9 @@ json environment_of(const api::TrainingJob& job, const api::Replica& replica,
   endpoints.http_listen = "0.0.0.0:" + std::to_string(contract::kLauncherHttpPort);
   endpoints.runtime_dir = contract::kRuntimeMount;
   endpoints.state_dir = contract::kStateMount;
+  const auto log = trainer.find("terminationMessagePath");
   endpoints.termination_log =
-      trainer.value("terminationMessagePath", std::string("/dev/termination-log"));
+      log != trainer.end() && log->is_string() ? log->get<std::string>() : "/dev/termination-log";
   endpoints.startup_timeout = inputs.startup_timeout;
   endpoints.pod_name = pod_name(job, replica, inputs.incarnation);
   endpoints.acceleration = inputs.acceleration;
@@ -132,7 +133,9 @@ json runtime_container(const json& pod, const json& trainer, const PodInputs& in
                    {"seccompProfile", {{"type", "RuntimeDefault"}}},
                    {"runAsNonRoot", true}};
   // The namespace may allow only a range of users: keep the pod's own user unless it is root.
-  const json user = pod.value("/securityContext/runAsUser"_json_pointer, json());
+  const auto context = pod.find("securityContext");
+  const json user =
+      context != pod.end() && context->is_object() ? context->value("runAsUser", json()) : json();
   if (!user.is_number_integer() || user == 0) security["runAsUser"] = kRuntimeUser;
   return {{"name", contract::kRuntimeInitContainer},
           {"image", inputs.runtime_image},

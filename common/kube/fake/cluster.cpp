@@ -92,6 +92,11 @@ void FakeCluster::set_observer(std::function<void(const Sight&)> observer) {
   impl_->observer = std::move(observer);
 }
 
+void FakeCluster::set_admission(std::function<void(const Resource&, nlohmann::json&)> admit) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->admit = std::move(admit);
+}
+
 Result<http::Response> FakeCluster::handle(const http::Request& request) {
   std::optional<Fault> fault;
   {

@@ -48,6 +48,10 @@ class FakeCluster {
   using Sight = FakeSight;
   void set_observer(std::function<void(const Sight&)> observer);
 
+  /// `admit` changes or completes every new object, dry runs included, as admission plugins and
+  /// webhooks do. It is called with the cluster locked and must not call back.
+  void set_admission(std::function<void(const Resource&, nlohmann::json&)> admit);
+
   struct Change {
     WatchEventType type;
     std::uint64_t resource_version;

@@ -86,6 +86,7 @@ struct FakeModel {
   std::uint64_t next_snapshot = 1;
   FakeCounts counts;
   std::function<void(const FakeSight&)> observer;
+  std::function<void(const Resource&, Document&)> admit;
   std::mutex faults_mutex;
   std::function<std::optional<Fault>(const http::Request&)> faults;
 

@@ -122,6 +122,7 @@ Outcome<std::string> FakeModel::create(const Resource& resource, std::string_vie
         409, "AlreadyExists",
         (going ? "object is being deleted: " : "") + full_name(resource, name) + " already exists");
   }
+  if (admit) admit(resource, object);
   if (resource.plural == kPods.plural) {
     if (auto room = check_quota(ns); !room) {
       return refuse(403, "Forbidden",

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/plan/job/outcome.hpp"
 
+#include <algorithm>
+#include <array>
+
 #include "common/contract/labels.hpp"
 
 namespace paceline::plan {
@@ -27,6 +30,10 @@ Judgement judge_end(const observe::PodView& pod, const observe::GangMember& gang
   } else if (verdict == "BadContract" || (exited && gang.exit_code == contract::kExitBadContract)) {
     end.outcome = Outcome::kBadContract;
     end.message = end.report ? end.report->message : where + " could not start its command";
+  } else if (gang.over_limit) {
+    end.outcome = Outcome::kKilled;
+    end.kind = "Evicted";
+    end.message = where + " was evicted for a limit of its own: " + gang.message;
   } else if (verdict == "Terminated" || gang.disrupted || pod.deleting ||
              (exited && gang.exit_code == contract::kExitTerminated)) {
     end.outcome = Outcome::kLost;
@@ -52,6 +59,15 @@ Judgement judge_end(const observe::PodView& pod, const observe::GangMember& gang
 }
 
 }  // namespace
+
+bool is_blocked(const Judgement& judgement) {
+  constexpr std::array<std::string_view, 8> kReasons{
+      "ErrImagePull",         "ImagePullBackOff",          "InvalidImageName",
+      "ErrImageNeverPull",    "ImageInspectError",         "RegistryUnavailable",
+      "CreateContainerError", "CreateContainerConfigError"};
+  return judgement.outcome == Outcome::kStarting &&
+         std::ranges::find(kReasons, judgement.kind) != kReasons.end();
+}
 
 bool is_live(const observe::PodView& pod) {
   // A container that ended does not run again (restartPolicy Never), even while sidecars run.

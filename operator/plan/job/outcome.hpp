@@ -11,6 +11,8 @@
 // - Terminated from outside (drain, preemption, deletion, lost node): lost. The replica is replaced
 // at no cost of a restart.
 //
+// - Evicted because it exceeded a limit of its own: killed.
+//
 // - Ended without a valid message (OOM of the container, kill -9 of the launcher): killed. The
 // replica is replaced, which costs one restart.
 #pragma once
@@ -47,6 +49,10 @@ struct Judgement {
 
 /// `pod` is null if there is none.
 Judgement judge(const observe::PodView* pod);
+
+/// Whether the pod waits for an image that cannot be pulled, or for a configuration that does not
+/// exist. Its gang cannot gather, and a restart does not help.
+bool is_blocked(const Judgement& judgement);
 
 /// Whether a process of the replica may still run.
 bool is_live(const observe::PodView& pod);

@@ -32,11 +32,13 @@ struct Memory {
   std::optional<Waiting> waiting;                // of the scheduler
   std::string preempted_by;                      // from the scheduler: make room for this job
   std::map<int, std::string> replacement_nodes;  // from the scheduler, for single replicas
-  std::optional<Waiting> refusal;                // a dry run or a create was refused
-  WallTime retry_at{};                           // back-off after a refusal or a time-out
+  std::string no_replacement_node;  // from the scheduler: why a replica has no node yet
+  std::optional<Waiting> refusal;   // a dry run or a create was refused
+  WallTime retry_at{};              // back-off after a refusal or a time-out
   int retries = 0;
   std::set<std::string> gone;             // pods that the API server no longer has
   std::optional<status::Report> summary;  // from rank 0's launcher
+  WallTime summary_at{};                  // when `summary` was read
   WallTime training_written{};
 };
 
@@ -50,6 +52,9 @@ struct Observed {
   const Memory& memory;
   std::shared_ptr<const observe::ProfileView> profile =
       nullptr;  // the profile that the job names, else the default; null: neither exists
+  // all nodes; called only if a node of the job is silent
+  std::function<std::vector<std::shared_ptr<const observe::NodeView>>()> nodes = {};
+  std::string runtime_image = {};  // for a new placement
 };
 
 struct CreatePod {
@@ -64,15 +69,17 @@ struct DeletePod {
   bool force = false;
   std::uint64_t version = 0;  // delete only if the pod still has this version; 0: in any case
 };
-struct PodRef {
+struct UngatePod {
   std::string name;
   std::string uid;
+  std::vector<std::string> other_gates;  // they stay
+  std::uint64_t version = 0;             // of the pod with these gates
 };
 
 struct Plan {
   api::JobStatus status;
   std::vector<CreatePod> creates;
-  std::vector<PodRef> ungates;
+  std::vector<UngatePod> ungates;
   std::vector<DeletePod> deletes;
   std::vector<std::string> check_gone;  // ask the API server whether these still exist
   std::vector<int> find_nodes;          // node ranks whose replacement needs another node
@@ -80,7 +87,6 @@ struct Plan {
   bool queued = false;      // wants to be placed
   bool look_again = false;  // the scheduler's inputs may have changed without an event
   bool back_off = false;    // all pods were removed: wait before the next try
-  bool poll_training = false;
   std::optional<std::chrono::nanoseconds> requeue_after;
 
   bool acts() const {

@@ -4,6 +4,11 @@
 #include <algorithm>
 
 namespace paceline::plan {
+namespace {
+
+constexpr std::chrono::nanoseconds kGuardInterval = std::chrono::seconds(30);
+
+}  // namespace
 
 Planner::Planner(const Observed& observed) : in(observed), spec(observed.job.job.spec) {
   out.status = observed.job.status;
@@ -37,17 +42,23 @@ void Planner::set_incarnation(const api::Replica& replica, int incarnation) {
       .incarnations[static_cast<std::size_t>(replica.index)] = incarnation;
 }
 
+bool Planner::is_lost(const std::string& name) {
+  const auto node = in.node(name);
+  if (node == nullptr) return true;
+  if (node->ready) return false;
+  if (!guard_)
+    guard_.emplace(in.nodes ? in.nodes() : std::vector{node},
+                   spec.failure_policy.force_delete_after);
+  const std::optional<WallTime> due = guard_->lost_at(name);
+  if (due && *due <= now()) return true;
+  // Nothing tells when the guard lets the node go.
+  wake_after(due ? std::chrono::nanoseconds(*due - now()) : kGuardInterval);
+  return false;
+}
+
 void Planner::remove(const observe::PodView& pod, bool force) {
-  if (!pod.node.empty() && !pod.terminal() && !force) {
-    // On a node that does not answer, a graceful deletion never ends.
-    const auto node = in.node(pod.node);
-    force = node == nullptr;
-    if (node != nullptr && !node->ready) {
-      const auto left = node->ready_since + spec.failure_policy.force_delete_after - now();
-      force = left <= std::chrono::nanoseconds(0);
-      if (!force) wake_after(left);
-    }
-  }
+  // On a node that does not answer, a graceful deletion never ends.
+  if (!pod.node.empty() && !pod.terminal() && !force) force = is_lost(pod.node);
   if (pod.deleting && !force) return;
   const bool listed = std::any_of(out.deletes.begin(), out.deletes.end(),
                                   [&](const DeletePod& d) { return d.uid == pod.meta.uid; });
@@ -82,6 +93,8 @@ void Planner::remove_running_pods() {
 void Planner::unplace(std::string_view reason, const std::string& message, bool back_off) {
   status().placement.clear();
   status().slots = false;
+  status().placed_spec.clear();
+  status().runtime_image.clear();
   status().acceleration.reset();
   status().start_time.reset();
   status().ready.clear();
@@ -89,7 +102,8 @@ void Planner::unplace(std::string_view reason, const std::string& message, bool 
   set(status::kPlaced, false, reason, message);
   clear(status::kQuotaReserved, reason);
   clear(status::kPreflightPassed, reason);
-  clear(status::kRunning, reason, message);
+  // Also if it is False: its reason Completing would end the next placement.
+  if (status().find(status::kRunning) != nullptr) set(status::kRunning, false, reason, message);
   clear(status::kRestarting, reason, message);
   out.back_off = back_off;
   out.queued = !spec.suspend;

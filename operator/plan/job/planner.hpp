@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "operator/plan/job/node_guard.hpp"
 #include "operator/plan/job/outcome.hpp"
 #include "operator/plan/job/plan.hpp"
 #include "operator/status/phase.hpp"
@@ -40,6 +41,9 @@ class Planner {
   int incarnation(const api::Replica& replica) const;
   void set_incarnation(const api::Replica& replica, int incarnation);
 
+  /// True if no kubelet is left to end the node's pods: the node is gone, or it has been silent for
+  /// failurePolicy.forceDeleteAfter and NodeGuard counts it as lost. Otherwise plans to look again.
+  bool is_lost(const std::string& node);
   /// Deletes a pod, once. Forced if its node is lost.
   void remove(const observe::PodView& pod, bool force = false);
   void remove_live_pods();
@@ -55,6 +59,9 @@ class Planner {
   void finish(bool success, std::string_view reason, const std::string& message);
   /// Takes over the counts and measurements of the launchers. Counts never fall.
   void absorb(const status::Report& report);
+
+ private:
+  std::optional<NodeGuard> guard_;  // made when first needed
 };
 
 }  // namespace paceline::plan

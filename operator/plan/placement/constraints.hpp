@@ -21,6 +21,7 @@ struct Requirement {
   std::string op;  // In, NotIn, Exists, DoesNotExist, Gt, Lt
   std::vector<std::string> values;
   bool field = false;  // from matchFields: metadata.name
+  bool operator==(const Requirement&) const = default;
 };
 
 /// Alternatives: a node must meet all requirements of one of them. An empty list demands nothing.
@@ -31,6 +32,7 @@ struct Toleration {
   std::string op;
   std::string value;
   std::string effect;  // empty: all effects
+  bool operator==(const Toleration&) const = default;
 };
 
 struct Constraints {
@@ -40,6 +42,7 @@ struct Constraints {
   std::vector<Toleration> tolerations;
   bool gpu_direct = false;            // only nodes whose agent reports working GPUDirect RDMA
   std::vector<std::string> excluded;  // nodes where the job's preflight failed
+  bool operator==(const Constraints&) const = default;
 };
 
 /// From the `spec` of a pod template.

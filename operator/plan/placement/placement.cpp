@@ -12,6 +12,7 @@ struct Slot {
   int capacity = 0;
   bool ailing = false;
   bool far = false;
+  bool preferred = false;
 };
 
 std::string why_not(const Need& need, const Room& room) {
@@ -83,7 +84,8 @@ std::vector<Slot> slots_of(const Need& need, int pods, bool exclusive,
       slots.push_back(
           {.room = i,
            .capacity = capacity,
-           .ailing = need.accelerators && rooms[i].fabric != nullptr && rooms[i].fabric->ailing()});
+           .ailing = need.accelerators && rooms[i].fabric != nullptr && rooms[i].fabric->ailing(),
+           .preferred = rooms[i].node->meta.name == need.prefer});
   }
   // Only a gang that spans nodes depends on the links between them.
   const auto roomiest = std::ranges::max_element(slots, {}, &Slot::capacity);
@@ -91,6 +93,7 @@ std::vector<Slot> slots_of(const Need& need, int pods, bool exclusive,
   std::sort(slots.begin(), slots.end(), [&](const Slot& a, const Slot& b) {
     // A node with a fault may still train. It is used only if no other node is left.
     if (a.ailing != b.ailing) return b.ailing;
+    if (a.preferred != b.preferred) return a.preferred;
     if (a.capacity != b.capacity) return a.capacity > b.capacity;
     if (a.far != b.far) return b.far;
     // With one pod per node, use the fullest nodes and leave empty ones whole.
@@ -104,12 +107,23 @@ std::vector<Slot> slots_of(const Need& need, int pods, bool exclusive,
 
 }  // namespace
 
+Result<Admitted> read_admitted(const std::string& pod) {
+  auto view = observe::project_pod(pod);
+  if (!view) return std::unexpected(view.error());
+  const nlohmann::json document = nlohmann::json::parse(pod, nullptr, false);
+  return Admitted{std::move(view->requests),
+                  read_constraints(document.value("spec", nlohmann::json()))};
+}
+
 std::expected<std::vector<std::size_t>, std::string> place(const std::vector<Need>& needs,
                                                            bool exclusive_nodes,
-                                                           std::vector<Room>& rooms) {
+                                                           std::vector<Room>& rooms,
+                                                           const std::set<std::string>& occupied) {
   std::vector<std::size_t> chosen;
   std::vector<std::pair<std::size_t, observe::Resources>> undo;
   std::vector<bool> taken(exclusive_nodes ? rooms.size() : 0, false);
+  for (std::size_t i = 0; i < taken.size(); ++i)
+    taken[i] = occupied.contains(rooms[i].node->meta.name);
   int pods_of_gang = 0;
   for (const Need& need : needs) pods_of_gang += need.count;
   for (const Need& need : needs) {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <expected>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,16 @@
 
 namespace paceline::plan {
 
+/// What one pod of a role needs, as the API server admits it: with the defaults of LimitRanges, the
+/// overhead of its RuntimeClass, and what webhooks add.
+struct Admitted {
+  observe::Resources each;
+  Constraints constraints;
+};
+
+/// From a pod as the API server returned it.
+Result<Admitted> read_admitted(const std::string& pod);
+
 /// One role of a gang.
 struct Need {
   std::string role;
@@ -25,6 +36,8 @@ struct Need {
   Constraints constraints;
   int count = 0;
   bool accelerators = false;  // the agent's report about GPUs matters for this role
+  std::string prefer = {};    // a node to take if it is as sound as the others; may be empty
+  bool operator==(const Need&) const = default;
 };
 
 /// One node and what is free on it. The views must outlive it.
@@ -36,9 +49,10 @@ struct Room {
 };
 
 /// Indices into `rooms` in node-rank order. On success the gang is subtracted from the rooms;
-/// otherwise they stay unchanged. The error is text for people.
-std::expected<std::vector<std::size_t>, std::string> place(const std::vector<Need>& needs,
-                                                           bool exclusive_nodes,
-                                                           std::vector<Room>& rooms);
+/// otherwise they stay unchanged. With `exclusive_nodes`, each pod gets a node of its own, and none
+/// of `occupied`, the nodes of other pods of the gang. The error is text for people.
+std::expected<std::vector<std::size_t>, std::string> place(
+    const std::vector<Need>& needs, bool exclusive_nodes, std::vector<Room>& rooms,
+    const std::set<std::string>& occupied = {});
 
 }  // namespace paceline::plan

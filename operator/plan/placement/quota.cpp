@@ -43,6 +43,20 @@ std::string quota_refusal(const QueuedGang& gang, const std::vector<observe::Quo
   return "";
 }
 
+std::string impossible_quota(const QueuedGang& gang,
+                             const std::vector<observe::QuotaView>& quotas) {
+  for (const observe::QuotaView& quota : quotas) {
+    if (quota.scoped) continue;
+    for (const auto& [resource, hard] : quota.hard) {
+      const std::int64_t need = gang_use(gang, resource);
+      if (need > hard)
+        return "quota " + quota.meta.name + ": " + resource + ": " + shown(need) + " needed, of " +
+               shown(hard) + " in all; ask for less, or raise the quota";
+    }
+  }
+  return "";
+}
+
 void reserve_quota(const QueuedGang& gang, std::vector<observe::QuotaView>& quotas) {
   for (observe::QuotaView& quota : quotas) {
     for (const auto& [resource, hard] : quota.hard) {

@@ -14,6 +14,10 @@ namespace paceline::plan {
 /// "quota team-a: pods: 3 needed, 1 of 3 left"; empty if the gang fits.
 std::string quota_refusal(const QueuedGang& gang, const std::vector<observe::QuotaView>& quotas);
 
+/// "quota team-a: pods: 3 needed, of 2 in all"; empty unless the gang exceeds a quota that nothing
+/// else uses.
+std::string impossible_quota(const QueuedGang& gang, const std::vector<observe::QuotaView>& quotas);
+
 /// Counts the gang as used.
 void reserve_quota(const QueuedGang& gang, std::vector<observe::QuotaView>& quotas);
 

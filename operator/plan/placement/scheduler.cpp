@@ -13,6 +13,8 @@ namespace {
 
 using observe::Resources;
 
+constexpr const char* kWaitingForRoom = "WaitingForRoom";
+
 class Pass {
  public:
   explicit Pass(SchedulerInput input) : input_(std::move(input)), whole_(input_.rooms) {
@@ -76,6 +78,11 @@ class Pass {
   }
 
   void consider(const QueuedGang& gang) {
+    // No job waits behind one that its quota never admits.
+    if (std::string never = impossible_quota(gang, input_.quotas[gang.ns]); !never.empty()) {
+      wait(gang, "QuotaTooSmall", std::move(never));
+      return;
+    }
     if (const std::string full = quota_refusal(gang, input_.quotas[gang.ns]);
         !full.empty() || blocked_.contains(gang.ns)) {
       wait(gang, "QuotaExceeded",
@@ -83,13 +90,36 @@ class Pass {
       blocked_.insert(gang.ns);
       return;
     }
+    // In one pass room only becomes less: what failed once fails again.
+    if (const auto failed = std::ranges::find_if(
+            failures_, [&](const Failure& failure) { return failure.is_of(gang); });
+        failed != failures_.end()) {
+      Waiting waiting = failed->waiting;
+      if (waiting.reason == kWaitingForRoom) waiting.message += " (behind " + head_ + ")";
+      output_.waiting.insert_or_assign(gang.id, std::move(waiting));
+      return;
+    }
     if (any_slots_ && admit_with_slots(gang)) return;
     if (auto chosen = place(gang.needs, gang.exclusive_nodes, input_.rooms)) {
       admit(gang, *chosen);
-      return;
     } else {
       refuse(gang, chosen.error());
     }
+  }
+
+  /// Takes back a placement that was only a trial. Copying ten thousand rooms would cost more.
+  static void undo(const QueuedGang& gang, const std::vector<std::size_t>& chosen,
+                   std::vector<Room>& rooms) {
+    std::size_t rank = 0;
+    for (const Need& need : gang.needs) {
+      for (int i = 0; i < need.count; ++i) rooms[chosen[rank++]].free.add(need.each);
+    }
+  }
+
+  static bool fits(const QueuedGang& gang, std::vector<Room>& rooms) {
+    const auto chosen = place(gang.needs, gang.exclusive_nodes, rooms);
+    if (chosen) undo(gang, *chosen, rooms);
+    return chosen.has_value();
   }
 
   bool admit_with_slots(const QueuedGang& gang) {
@@ -120,34 +150,30 @@ class Pass {
 
   void refuse(const QueuedGang& gang, const std::string& why) {
     const auto alone = place(gang.needs, gang.exclusive_nodes, whole_);
-    if (alone) {
-      // This was only a trial: give the room back, which is cheaper than copying ten thousand rooms
-      // for every queued job.
-      std::size_t rank = 0;
-      for (const Need& need : gang.needs) {
-        for (int i = 0; i < need.count; ++i) whole_[(*alone)[rank++]].free.add(need.each);
-      }
-    } else {
+    if (!alone) {
       // No job waits for a job that cannot run; reserve nothing for it.
-      if (fits_without_gpu_direct(gang)) {
-        wait(gang, "GpuDirectNotReady",
-             "spec.network.gpuDirect is Required: " + alone.error() +
-                 "; `kubectl get nodefabrics -o wide` shows why");
-      } else {
-        wait(gang, "TooLarge",
-             "does not fit even when all other jobs have ended: " + alone.error());
-      }
+      const Waiting waiting =
+          fits_without_gpu_direct(gang)
+              ? Waiting{"GpuDirectNotReady",
+                        "spec.network.gpuDirect is Required: " + alone.error() +
+                            "; `kubectl get nodefabrics -o wide` shows why"}
+              : Waiting{"TooLarge",
+                        "does not fit even when all other jobs have ended: " + alone.error()};
+      failures_.push_back({gang.needs, gang.exclusive_nodes, waiting});
+      output_.waiting.insert_or_assign(gang.id, waiting);
       return;
     }
+    undo(gang, *alone, whole_);
+    failures_.push_back({gang.needs, gang.exclusive_nodes, {kWaitingForRoom, why}});
     if (reserved_) {
-      wait(gang, "WaitingForRoom", why + " (behind " + head_ + ")");
+      wait(gang, kWaitingForRoom, why + " (behind " + head_ + ")");
       return;
     }
     head_ = gang.name;
     reserved_ = true;
     const std::string victims = make_room(gang);
     if (victims.empty()) {
-      wait(gang, "WaitingForRoom", why);
+      wait(gang, kWaitingForRoom, why);
     } else {
       wait(gang, "Preempting", "waits for jobs of lower priority to stop: " + victims);
     }
@@ -184,62 +210,91 @@ class Pass {
     }
   }
 
+  void take_back(const RunningGang& gang, std::vector<Room>& rooms) const {
+    for (const auto& [node, amount] : gang.pods) {
+      if (const auto it = room_of_.find(node); it != room_of_.end())
+        rooms[it->second].free.subtract(amount);
+    }
+  }
+
   /// Chooses whole gangs of lower priority, lowest and youngest first, until the gang fits. Gangs
   /// that are stopping anyway come first and are not named again.
   std::string make_room(const QueuedGang& gang) {
     std::vector<Room> rooms = input_.rooms;
+    std::vector<const RunningGang*> victims;
     bool any = false;
     for (const RunningGang& running : input_.running) {
-      if (!running.stopping) continue;
-      give_back(running, rooms);
-      any = true;
+      if (running.stopping) {
+        give_back(running, rooms);
+        any = true;
+      } else if (running.priority < gang.priority) {
+        victims.push_back(&running);
+      }
     }
-    if (any && place(gang.needs, gang.exclusive_nodes, rooms)) return "";
-    std::vector<const RunningGang*> candidates;
-    for (const RunningGang& running : input_.running) {
-      if (!running.stopping && running.priority < gang.priority) candidates.push_back(&running);
-    }
-    std::sort(candidates.begin(), candidates.end(), [](const RunningGang* a, const RunningGang* b) {
+    if (any && fits(gang, rooms)) return "";
+    std::sort(victims.begin(), victims.end(), [](const RunningGang* a, const RunningGang* b) {
       return a->priority != b->priority ? a->priority < b->priority : a->started > b->started;
     });
-    std::vector<const RunningGang*> victims;
-    for (const RunningGang* candidate : candidates) {
-      give_back(*candidate, rooms);
-      victims.push_back(candidate);
-      std::vector<Room> trial = rooms;
-      if (!place(gang.needs, gang.exclusive_nodes, trial)) continue;
-      // Victims that turn out not to be needed are spared.
-      for (std::size_t i = 0; i + 1 < victims.size();) {
-        std::vector<Room> without = rooms;
-        for (const auto& [node, amount] : victims[i]->pods) {
-          if (const auto it = room_of_.find(node); it != room_of_.end())
-            without[it->second].free.subtract(amount);
-        }
-        if (place(gang.needs, gang.exclusive_nodes, without)) {
-          for (const auto& [node, amount] : victims[i]->pods) {
-            if (const auto it = room_of_.find(node); it != room_of_.end())
-              rooms[it->second].free.subtract(amount);
-          }
-          victims.erase(victims.begin() + static_cast<std::ptrdiff_t>(i));
-        } else {
-          ++i;
-        }
+    victims.resize(fewest(gang, victims, rooms));
+    // Victims that turn out not to be needed are spared.
+    for (std::size_t i = 0; i + 1 < victims.size();) {
+      take_back(*victims[i], rooms);
+      if (fits(gang, rooms)) {
+        victims.erase(victims.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        give_back(*victims[i++], rooms);
       }
-      std::string names;
-      for (const RunningGang* victim : victims) {
-        output_.preempt.emplace(victim->id, gang.name);
-        names += (names.empty() ? "" : ", ") + victim->name;
-      }
-      return names;
     }
-    return "";
+    std::string names;
+    for (const RunningGang* victim : victims) {
+      output_.preempt.emplace(victim->id, gang.name);
+      names += (names.empty() ? "" : ", ") + victim->name;
+    }
+    return names;
+  }
+
+  /// How many of the candidates, from the first on, must go; 0 if even all of them are too few.
+  /// Their room is given back in `rooms`. More room never hurts, so halving finds the number.
+  std::size_t fewest(const QueuedGang& gang, const std::vector<const RunningGang*>& candidates,
+                     std::vector<Room>& rooms) const {
+    std::size_t gone = 0;
+    const auto go_to = [&](std::size_t count) {
+      while (gone < count) give_back(*candidates[gone++], rooms);
+      while (gone > count) take_back(*candidates[--gone], rooms);
+    };
+    go_to(candidates.size());
+    if (!fits(gang, rooms)) return 0;
+    std::size_t low = 1;
+    std::size_t high = candidates.size();
+    while (low < high) {
+      const std::size_t middle = (low + high) / 2;
+      go_to(middle);
+      if (fits(gang, rooms)) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    go_to(high);
+    return high;
   }
 
   void wait(const QueuedGang& gang, const char* reason, std::string message) {
     output_.waiting.insert_or_assign(gang.id, Waiting{reason, std::move(message)});
   }
 
+  /// A shape of gang that could not be placed.
+  struct Failure {
+    std::vector<Need> needs;
+    bool exclusive_nodes = false;
+    Waiting waiting;
+    bool is_of(const QueuedGang& gang) const {
+      return exclusive_nodes == gang.exclusive_nodes && needs == gang.needs;
+    }
+  };
+
   SchedulerInput input_;
+  std::vector<Failure> failures_;
   std::vector<Room> whole_;  // free if no gang of a job were there
   std::unordered_map<std::string, std::size_t> room_of_;
   std::map<std::string, double> usage_;

@@ -77,6 +77,8 @@ void queue_up(Planner& planner) {
     next_life(planner);
     planner.status().set_nodes(*memory.admission);
     planner.status().slots = memory.admission_slots;
+    planner.status().placed_spec = planner.in.job.fingerprint;
+    planner.status().runtime_image = planner.in.runtime_image;
     const auto& profile = planner.in.profile;
     planner.status().acceleration =
         api::resolve(planner.spec.acceleration,

@@ -30,7 +30,9 @@ bool create_gang(Planner& planner, std::vector<ReplicaState>& replicas) {
   }
   for (const ReplicaState& state : replicas) {
     if (state.judgement.outcome == Outcome::kGated)
-      planner.out.ungates.push_back({state.pod->meta.name, state.pod->meta.uid});
+      planner.out.ungates.push_back({state.pod->meta.name, state.pod->meta.uid,
+                                     state.pod->gang->other_gates,
+                                     state.pod->meta.resource_version});
   }
   if (planner.out.ungates.empty()) return false;
   planner.set(status::kRunning, false, "PodsStarting",

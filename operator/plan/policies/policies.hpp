@@ -27,6 +27,8 @@ bool create_gang(Planner& planner, std::vector<ReplicaState>& replicas);
 std::vector<std::string> excluded_nodes(const api::JobStatus& status, WallTime now);
 /// preflight.cpp
 bool preflight(Planner& planner, const std::vector<ReplicaState>& replicas);
+/// success.cpp: true if one launcher reported, now or earlier, that the whole gang has succeeded.
+bool gang_succeeded(Planner& planner, const std::vector<ReplicaState>& replicas);
 /// success.cpp
 bool job_verdict(Planner& planner, const std::vector<ReplicaState>& replicas);
 /// restart.cpp: creates the replacements that are on record and do not exist yet.

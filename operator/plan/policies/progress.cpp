@@ -35,8 +35,7 @@ void report_progress(Planner& planner, const std::vector<ReplicaState>& replicas
   });
   const std::string share =
       std::to_string(running) + " of " + std::to_string(replicas.size()) + " pods run";
-  planner.out.poll_training = replicas.front().judgement.outcome == Outcome::kRunning;
-  if (planner.in.memory.summary && planner.out.poll_training)
+  if (planner.in.memory.summary && replicas.front().judgement.outcome == Outcome::kRunning)
     report_training(planner, *planner.in.memory.summary);
   if (static_cast<std::size_t>(running + ended) == replicas.size()) {
     const auto& summary = planner.in.memory.summary;
@@ -51,6 +50,14 @@ void report_progress(Planner& planner, const std::vector<ReplicaState>& replicas
     if (api::requires_gpu_direct(planner.spec) && summary && summary->phase == "Running")
       planner.set(status::kPreflightPassed, true, "Proved",
                   "GPUDirect RDMA works in every pod that has GPUs");
+    return;
+  }
+  // A pod that cannot start comes before those that only have not started yet.
+  const auto blocked = std::ranges::find_if(
+      replicas, [](const ReplicaState& state) { return is_blocked(state.judgement); });
+  if (blocked != replicas.end()) {
+    planner.set(status::kRunning, false, blocked->judgement.kind,
+                share + "; " + blocked->judgement.message);
     return;
   }
   for (const ReplicaState& state : replicas) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replaces pods. Survivors keep their pods and wait at the barrier. Only lost replicas get a new
-// incarnation, on their old node if it still works. Drain, eviction, deletion and lost nodes cost
-// nothing; a killed container costs one restart of failurePolicy.maxRestarts. A loss is one
-// attempt, whether rank 0's launcher counts it (it sees the member leave) or the operator (it sees
-// the pod leave).
+// incarnation. The scheduler chooses its node, as for a new gang, and prefers the old one. Drain,
+// eviction, deletion and lost nodes cost nothing; a killed container costs one restart of
+// failurePolicy.maxRestarts. A loss is one attempt, whether rank 0's launcher counts it (it sees
+// the member leave) or the operator (it sees the pod leave).
 #include <algorithm>
 
 #include "operator/plan/policies/policies.hpp"
@@ -17,8 +17,16 @@ struct Loss {
   bool settled = true;                    // nothing more to wait for
 };
 
+/// The first replica whose pod cannot start; null: there is none.
+const ReplicaState* blocked_replica(const std::vector<ReplicaState>& replicas) {
+  const auto blocked = std::ranges::find_if(
+      replicas, [](const ReplicaState& state) { return is_blocked(state.judgement); });
+  return blocked == replicas.end() ? nullptr : &*blocked;
+}
+
 Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
   Loss loss;
+  const ReplicaState* blocked = blocked_replica(replicas);
   for (ReplicaState& state : replicas) {
     switch (state.judgement.outcome) {
       case Outcome::kAbsent:
@@ -33,6 +41,13 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
         loss.replicas.push_back(&state);
         break;
       case Outcome::kKilled:
+        // The gang could not gather because one pod has no image: no restart is spent on that.
+        if (blocked != nullptr && state.judgement.kind == "RendezvousTimeout") {
+          state.judgement.kind = blocked->judgement.kind;
+          state.judgement.message = blocked->judgement.message;
+          loss.replicas.push_back(&state);
+          break;
+        }
         if (loss.culprit == nullptr) loss.culprit = &state;
         [[fallthrough]];
       case Outcome::kLost: loss.replicas.push_back(&state); break;
@@ -80,21 +95,47 @@ bool usable(const Planner& planner, const std::string& node) {
   return view != nullptr && view->ready && !view->unschedulable;
 }
 
-/// The new node of each lost replica; empty while one of them has none.
+/// The node of every replica, with the scheduler's choice for each lost one; empty while one of
+/// them has none.
 std::vector<std::string> new_nodes(Planner& planner, const Loss& loss) {
   std::vector<std::string> nodes = planner.status().nodes();
   bool complete = true;
   for (const ReplicaState* state : loss.replicas) {
-    const auto rank = static_cast<std::size_t>(state->replica.node_rank);
-    const auto chosen = planner.in.memory.replacement_nodes.find(state->replica.node_rank);
+    const int rank = state->replica.node_rank;
+    const auto chosen = planner.in.memory.replacement_nodes.find(rank);
     if (chosen != planner.in.memory.replacement_nodes.end() && usable(planner, chosen->second)) {
-      nodes[rank] = chosen->second;
-    } else if (!usable(planner, nodes[rank])) {
-      planner.out.find_nodes.push_back(state->replica.node_rank);
+      nodes[static_cast<std::size_t>(rank)] = chosen->second;
+    } else {
+      planner.out.find_nodes.push_back(rank);
       complete = false;
     }
   }
   return complete ? nodes : std::vector<std::string>();
+}
+
+/// The first moment of the present Restarting condition.
+WallTime restarting_since(Planner& planner) {
+  return planner.status().find(status::kRestarting)->since;
+}
+
+/// A replacement that the API server refused (a full quota, a policy) is tried again, because
+/// rebuilding the gang would meet the same refusal. True while the policy waits; gangTimeout bounds
+/// that.
+bool refused(Planner& planner) {
+  const std::optional<Waiting>& refusal = planner.in.memory.refusal;
+  if (!refusal) return false;
+  const std::string message = "the replacement was refused: " + refusal->message;
+  const auto left =
+      restarting_since(planner) + planner.spec.scheduling.gang_timeout - planner.now();
+  if (left <= std::chrono::nanoseconds(0)) {
+    planner.unplace(refusal->reason, message, true);
+    return true;
+  }
+  planner.set(status::kRestarting, true, "Replacing", message);
+  const auto pause = planner.in.memory.retry_at - planner.now();
+  if (pause <= std::chrono::nanoseconds(0) || pause > kLongestBackOff) return false;
+  planner.wake_after(std::min<std::chrono::nanoseconds>(left, pause));
+  return true;
 }
 
 }  // namespace
@@ -103,6 +144,7 @@ bool create_replacements(Planner& planner, const std::vector<ReplicaState>& repl
   if (!planner.status().is_true(status::kRestarting) ||
       !planner.status().is(status::kRestarting, "Replacing"))
     return false;
+  if (refused(planner)) return true;
   bool missing = false;
   for (const ReplicaState& state : replicas) {
     if (state.pod != nullptr) continue;
@@ -151,14 +193,17 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
   const std::vector<std::string> nodes = new_nodes(planner, loss);
   if (nodes.empty()) {
     const auto left = since + planner.spec.scheduling.gang_timeout - planner.now();
-    if (left > std::chrono::nanoseconds(0)) {
-      planner.set(status::kRestarting, true, "WaitingForNode",
-                  first.judgement.message + "; no other node has room yet");
-      planner.wake_after(left);
-    } else {
+    const std::string& why = planner.in.memory.no_replacement_node;
+    if (left <= std::chrono::nanoseconds(0)) {
       planner.unplace("NoReplacementNode",
-                      first.judgement.message + "; no other node has room for it", true);
+                      first.judgement.message + "; no node takes the replacement: " + why, true);
+      return true;
     }
+    // Before the scheduler has looked there is nothing to report.
+    if (!why.empty())
+      planner.set(status::kRestarting, true, "WaitingForNode",
+                  first.judgement.message + "; no node takes the replacement: " + why);
+    planner.wake_after(left);
     return true;
   }
   // Recorded before any pod is created: the next reader of the status creates the same pods, not

@@ -52,14 +52,6 @@ void fail_job(Planner& planner, const ReplicaState& state) {
 
 bool succeeded(const ReplicaState& state) { return state.judgement.outcome == Outcome::kSucceeded; }
 
-/// A success that was seen once stays: the pod that reported it may be deleted while the policy
-/// waits for rank 0.
-bool gang_succeeded(Planner& planner, const std::vector<ReplicaState>& replicas) {
-  const api::Condition* running = planner.status().find(status::kRunning);
-  return (running != nullptr && running->reason == status::kCompleting) ||
-         std::ranges::any_of(replicas, succeeded);
-}
-
 /// Do not wait for a launcher that may never receive the verdict: a late replacement, or a pod on a
 /// lost node.
 bool waits_for_rank_zero(Planner& planner, const ReplicaState& first) {
@@ -74,6 +66,13 @@ bool waits_for_rank_zero(Planner& planner, const ReplicaState& first) {
 }
 
 }  // namespace
+
+bool gang_succeeded(Planner& planner, const std::vector<ReplicaState>& replicas) {
+  // A success that was seen once stays: the pod that reported it may be deleted while the policy
+  // waits for rank 0.
+  return planner.status().is(status::kRunning, status::kCompleting) ||
+         std::ranges::any_of(replicas, succeeded);
+}
 
 bool job_verdict(Planner& planner, const std::vector<ReplicaState>& replicas) {
   count(planner, replicas);

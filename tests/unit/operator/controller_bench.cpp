@@ -19,6 +19,8 @@ struct ControllerBench::Operator {
                     [this](const std::string& key) { queue.add(key); },
                     [] { return std::string("token"); },
                     [&bench](const std::string&, const std::string&) -> Result<std::string> {
+                      ++bench.summary_reads;
+                      bench.blocked_worker = bench.blocked_worker || bench.reconciling;
                       if (bench.summary.empty())
                         return fail(Code::kUnavailable, Origin::kHttp, "nobody answers", true);
                       return bench.summary;
@@ -90,13 +92,21 @@ void ControllerBench::patch_job(const std::string& name, const json& patch) {
     throw std::runtime_error(done.error().message);
 }
 
+void ControllerBench::remove_job(const std::string& name) {
+  if (const auto done = api_->remove(kube::kTrainingJobs, "default", name); !done)
+    throw std::runtime_error(done.error().message);
+}
+
 bool ControllerBench::work() {
   bool any = false;
   for (auto& feed : operator_->feeds) any = feed.deliver(1000) > 0 || any;
   while (const auto key = operator_->queue.try_get()) {
+    reconciling = true;
     work_once(operator_->queue, operator_->controller, *key);
+    reconciling = false;
     any = true;
   }
+  while (operator_->controller.summaries().poll_one()) any = true;
   return any;
 }
 
@@ -108,7 +118,7 @@ void ControllerBench::system() {
     const std::string name = pod["metadata"]["name"];
     const std::string phase = pod.value("/status/phase"_json_pointer, "Pending");
     if (pod["metadata"].contains("deletionTimestamp")) {
-      cluster_.erase(kube::kPods, ns, name);
+      if (!pods_linger) cluster_.erase(kube::kPods, ns, name);
       continue;
     }
     if (phase != "Succeeded" && phase != "Failed") ++used[ns];
@@ -116,15 +126,10 @@ void ControllerBench::system() {
       continue;
     const json node = pod["spec"].at(
         "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0/values/0"_json_pointer);
-    const json running =
-        json::array({{{"name", "trainer"}, {"state", {{"running", json::object()}}}}});
-    cluster_.poke(
-        kube::kPods, ns, name,
-        json{{"spec", {{"nodeName", node}}},
-             {"status",
-              {{"phase", "Running"}, {"podIP", "10.0.0.1"}, {"containerStatuses", running}}}}
-            .dump());
+    cluster_.poke(kube::kPods, ns, name, json{{"spec", {{"nodeName", node}}}}.dump());
+    if (!pods_wait) start(name);
   }
+  if (quota_lags) return;
   for (const std::string& text : cluster_.objects(kube::kResourceQuotas)) {
     const json quota = json::parse(text);
     const std::string ns = quota["metadata"]["namespace"];
@@ -134,6 +139,13 @@ void ControllerBench::system() {
               {{"hard", quota["spec"]["hard"]}, {"used", {{"pods", std::to_string(used[ns])}}}}}}
             .dump());
   }
+}
+
+void ControllerBench::start(const std::string& pod) {
+  const json running =
+      json::array({{{"name", "trainer"}, {"state", {{"running", json::object()}}}}});
+  const json status = {{"phase", "Running"}, {"podIP", "10.0.0.1"}, {"containerStatuses", running}};
+  cluster_.poke(kube::kPods, "default", pod, json{{"status", status}}.dump());
 }
 
 void ControllerBench::settle() {

@@ -26,11 +26,14 @@ class ControllerBench {
   /// `spec` is merged into the spec of a job with one role `w` of two pods with one CPU each.
   void add_job(const std::string& name, const nlohmann::json& spec = nlohmann::json::object());
   void create(const kube::Resource& resource, const std::string& ns, const nlohmann::json& object);
+  void remove_job(const std::string& name);
   void patch_job(const std::string& name, const nlohmann::json& patch);
   /// Runs until nothing changes.
   void settle();
   void advance(std::chrono::nanoseconds by);
   void restart_operator();
+  /// The pod's trainer runs.
+  void start(const std::string& pod);
   /// Every trainer of the job exits 0.
   void finish(const std::string& job);
 
@@ -43,6 +46,12 @@ class ControllerBench {
   kube::FakeCluster& cluster() { return cluster_; }
 
   std::string summary;  // what rank 0's launcher answers; empty: nothing
+  int summary_reads = 0;
+  bool reconciling = false;     // a worker is at work
+  bool blocked_worker = false;  // a summary was read meanwhile
+  bool pods_wait = false;       // bound pods do not start by themselves
+  bool quota_lags = false;      // the status of quotas is not kept up to date
+  bool pods_linger = false;     // deleted pods stay terminating
 
  private:
   struct Operator;

@@ -211,5 +211,21 @@ TEST(Controller, AGangSaysWhereItsRuntimeComesFromAndStaysWithThat) {
   shows("third", "Copy", false);
 }
 
+TEST(Controller, SilentLaunchersBlockNoWorkerAndAreAskedLessOften) {
+  ControllerBench bench;
+  bench.add_node("n0", 4);
+  bench.add_job("silent");
+  bench.settle();
+  ASSERT_EQ(bench.job("silent")["status"]["phase"], "Running");
+  for (int i = 0; i < 600; ++i) bench.advance(std::chrono::seconds(1));
+  EXPECT_FALSE(bench.blocked_worker);
+  EXPECT_GE(bench.summary_reads, 10);
+  EXPECT_LE(bench.summary_reads, 20) << "ten minutes";
+
+  const std::uint64_t writes = bench.writes();
+  bench.advance(std::chrono::minutes(10));
+  EXPECT_EQ(bench.writes(), writes);
+}
+
 }  // namespace
 }  // namespace paceline::apply

@@ -247,6 +247,7 @@ TEST(SuccessPolicy, ReplacementsOnRecordAreNotMadeForAGangThatIsOver) {
   bench.run();
   bench.pods.erase("j-w-1-0");
   bench.step();  // asks the API server whether the pod is gone
+  bench.step();  // asks the scheduler for a node
   bench.step();  // records the replacement and creates it
   ASSERT_EQ(bench.status().reason, "Replacing");
   bench.pods.erase("j-w-1-1");  // as if the operator had died between the two steps

@@ -67,7 +67,16 @@ Plan JobBench::step() {
     node->ready = true;
     return node;
   }();
-  Plan plan = plan_job({job, views(), [](const std::string&) { return kNode; }, now, memory});
+  const auto node = [this](const std::string& name) {
+    const auto known = nodes.find(name);
+    return known == nodes.end() ? kNode : known->second;
+  };
+  const auto all = [this] {
+    std::vector<std::shared_ptr<const observe::NodeView>> list;
+    for (const auto& [name, view] : nodes) list.push_back(view);
+    return list;
+  };
+  Plan plan = plan_job({job, views(), node, now, memory, nullptr, all});
   document_["status"] = api::write_status(plan.status);
   job.status = api::read_status(document_);
   if (job.status != plan.status)
@@ -101,11 +110,17 @@ void JobBench::carry_out(const Plan& plan) {
     if (!pods.emplace(name, std::move(pod)).second)
       throw std::runtime_error("creates " + name + " twice");
   }
-  for (const PodRef& ref : plan.ungates) pods.at(ref.name).gated = false;
+  for (const UngatePod& ref : plan.ungates) pods.at(ref.name).gated = false;
   for (const std::string& name : plan.check_gone) {
     if (!pods.contains(name)) memory.gone.insert(name);
   }
-  if (!plan.creates.empty()) memory.summary.reset();  // as the controller does
+  // The scheduler offers every lost replica its old node.
+  for (const int rank : plan.find_nodes)
+    memory.replacement_nodes[rank] = job.status.nodes()[static_cast<std::size_t>(rank)];
+  if (!plan.creates.empty()) {  // as the controller does
+    memory.summary.reset();
+    memory.replacement_nodes.clear();
+  }
   job_deleted = job_deleted || plan.delete_job;
 }
 
@@ -113,7 +128,8 @@ Plan JobBench::settle() {
   for (int i = 0; i < 10; ++i) {
     const api::JobStatus before = job.status;
     Plan plan = step();
-    if (!plan.acts() && plan.check_gone.empty() && job.status == before) return plan;
+    if (!plan.acts() && plan.check_gone.empty() && plan.find_nodes.empty() && job.status == before)
+      return plan;
   }
   throw std::runtime_error("does not come to rest: " + document_.dump());
 }

@@ -63,6 +63,8 @@ class JobBench {
   observe::JobView job;
   std::map<std::string, BenchPod> pods;  // by name
   Memory memory;
+  // nodes that are not simply ready
+  std::map<std::string, std::shared_ptr<const observe::NodeView>> nodes;
   WallTime now{std::chrono::sys_days(std::chrono::year(2026) / 1 / 1)};
   int created = 0;
   bool job_deleted = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "operator/status/phase.hpp"
 #include "tests/unit/operator/job_bench.hpp"
 
 namespace paceline::plan {
@@ -84,6 +85,63 @@ TEST(Suspend, DuringCreationRemovesTheGatedSet) {
   bench.settle();
   EXPECT_TRUE(bench.pods.empty());
   EXPECT_EQ(bench.status().phase, "Suspended");
+}
+
+TEST(Suspend, AGangThatHasSucceededIsNotStoppedAndNeverRunsAgain) {
+  for (const bool preempted : {false, true}) {
+    JobBench bench;
+    bench.run();
+    bench.end(1, 0, {{"version", 1}, {"verdict", "Succeeded"}, {"attempt", 0}, {"restarts", 0}});
+    bench.step();  // Completing: rank 0 has not ended yet
+    if (preempted) {
+      bench.memory.preempted_by = "other";
+    } else {
+      bench.change_spec({{"suspend", true}});
+    }
+    bench.step();
+    EXPECT_EQ(bench.pods.size(), 2U) << "nothing is stopped";
+    bench.end(0, 0, {{"version", 1}, {"verdict", "Succeeded"}, {"attempt", 0}, {"restarts", 0}});
+    bench.settle();
+    EXPECT_EQ(bench.status().phase, "Succeeded") << api::write_status(bench.status()).dump(1);
+  }
+}
+
+TEST(Suspend, AGangThatSucceedsWhileItStopsHasSucceeded) {
+  JobBench bench;
+  bench.run();
+  for (auto& [name, pod] : bench.pods) pod.lingers = true;
+  bench.change_spec({{"suspend", true}});
+  bench.step();
+  bench.end_all(0, {{"version", 1}, {"verdict", "Succeeded"}, {"attempt", 0}, {"restarts", 0}});
+  bench.settle();
+  EXPECT_EQ(bench.status().phase, "Succeeded") << api::write_status(bench.status()).dump(1);
+}
+
+TEST(Suspend, AnEditThatTheOperatorMissedStartsTheGangAgain) {
+  JobBench bench;
+  bench.run();
+  const std::string before = bench.status().placed_spec;
+  EXPECT_EQ(before.size(), 16U);
+  // suspended, edited and resumed while no operator ran
+  bench.change_spec({{"roles", nlohmann::json::parse(R"([{"name": "w", "replicas": 2, "template": {
+      "spec": {"containers": [{"name": "trainer", "image": "new", "command": ["train"]}]}}}])")}});
+  bench.restart_operator();
+  bench.step();
+  EXPECT_FALSE(bench.status().placed());
+  EXPECT_TRUE(bench.status().is(status::kPlaced, "SpecChanged"));
+  bench.settle();
+  EXPECT_TRUE(bench.pods.empty());
+  bench.run();
+  EXPECT_EQ(bench.status().phase, "Running");
+  EXPECT_NE(bench.status().placed_spec, before);
+}
+
+TEST(Suspend, AnEditOfALimitThatMayChangeWhileItRunsStopsNothing) {
+  JobBench bench;
+  bench.run();
+  bench.change_spec({{"activeDeadline", "9h"}, {"ttlAfterFinished", "1h"}});
+  bench.settle();
+  EXPECT_EQ(bench.status().phase, "Running");
 }
 
 }  // namespace

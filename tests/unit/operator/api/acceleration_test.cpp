@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// What job and RuntimeProfile say together about acceleration.
+#include "operator/api/acceleration.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "operator/api/parse.hpp"
+#include "tests/unit/operator/api/job_document.hpp"
+
+namespace paceline {
+namespace {
+
+std::string shown(const std::optional<api::Acceleration>& acceleration) {
+  if (!acceleration) return "nothing";
+  const auto& features = acceleration->features;
+  const auto switched = [&](api::Feature feature, const char* name) {
+    return features[feature] == "Auto" ? std::string(" ") + name : "";
+  };
+  const auto named = [&](api::Feature feature) {
+    return features[feature] == "Disabled" ? "" : " " + features[feature];
+  };
+  return acceleration->profile + " " + std::string(api::to_string(acceleration->numerics)) +
+         switched(api::Feature::kLoader, "loader") +
+         switched(api::Feature::kOptimizer, "optimizer") +
+         switched(api::Feature::kCommunication, "communication") +
+         named(api::Feature::kCompression) + named(api::Feature::kPrecision) +
+         (features[api::Feature::kCudaGraph] == "Auto" ? "" : " no graphs");
+}
+
+TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
+  struct Case {
+    nlohmann::json profile;  // null: there is none
+    nlohmann::json job;      // null: the job says nothing
+    std::string expected;
+  };
+  const nlohmann::json empty = nlohmann::json::object();
+  const nlohmann::json lossy = {{"mode", "Manual"}, {"numerics", "Lossy"}, {"compression", "Int8"}};
+  const nlohmann::json precise = {{"mode", "Manual"}, {"numerics", "Lossy"}, {"precision", "O2"}};
+  const Case cases[] = {
+      {nullptr, nullptr, "nothing"},
+      {nullptr, empty, " Reordered loader optimizer communication"},
+      {empty, nullptr, "p Reordered loader optimizer communication"},
+      {{{"mode", "Disabled"}}, nullptr, "nothing"},
+      {{{"mode", "Disabled"}}, empty, "nothing"},
+      {{{"mode", "Disabled"}}, {{"loader", "Auto"}}, "p Reordered loader"},
+      {{{"mode", "Disabled"}}, {{"mode", "Auto"}}, "p Reordered loader optimizer communication"},
+      {{{"numerics", "Bitwise"}, {"optimizer", "Disabled"}},
+       nullptr,
+       "p Bitwise loader communication"},
+      {{{"numerics", "Bitwise"}, {"optimizer", "Disabled"}},
+       {{"numerics", "Reordered"}},
+       "p Reordered loader communication"},
+      {{{"loader", "Auto"}, {"optimizer", "Auto"}}, {{"mode", "Disabled"}}, "nothing"},
+      {{{"mode", "Manual"}, {"loader", "Auto"}}, {{"loader", "Disabled"}}, "nothing"},
+      {{{"mode", "Manual"}, {"loader", "Auto"}},
+       {{"optimizer", "Auto"}},
+       "p Reordered loader optimizer"},
+      // Compression: never unless it is named, in its class alone, and with what carries it.
+      {nullptr, {{"numerics", "Lossy"}}, " Lossy loader optimizer communication"},
+      {nullptr, lossy, " Lossy communication Int8"},
+      {{{"communication", "Disabled"}}, lossy, "p Lossy communication Int8"},
+      {lossy, nullptr, "p Lossy communication Int8"},
+      {lossy, {{"loader", "Auto"}}, "p Lossy loader communication Int8"},
+      {lossy, {{"compression", "Disabled"}}, "nothing"},
+      {lossy, {{"communication", "Disabled"}}, "nothing"},
+      {lossy, {{"numerics", "Reordered"}, {"optimizer", "Auto"}}, "p Reordered optimizer"},
+      {lossy, {{"numerics", "Lossy"}, {"compression", "FP16"}}, "p Lossy communication FP16"},
+      {{{"mode", "Disabled"}}, lossy, "p Lossy communication Int8"},
+      // Precision: likewise never unless it is named, and in its class alone.
+      {nullptr, precise, " Lossy O2"},
+      {precise, nullptr, "p Lossy O2"},
+      {precise, {{"precision", "Disabled"}}, "nothing"},
+      {precise, {{"numerics", "Lossy"}, {"precision", "TF32"}}, "p Lossy TF32"},
+      {precise, {{"numerics", "Reordered"}, {"loader", "Auto"}}, "p Reordered loader"},
+      {precise, {{"numerics", "Bitwise"}}, "nothing"},
+      // Graphs: on unless they are turned off.
+      {nullptr, {{"mode", "Manual"}, {"cudaGraph", "Disabled"}}, " Reordered no graphs"},
+      {{{"cudaGraph", "Disabled"}},
+       {{"numerics", "Bitwise"}, {"mode", "Manual"}},
+       "p Bitwise no graphs"},
+      {{{"cudaGraph", "Disabled"}, {"mode", "Manual"}}, {{"cudaGraph", "Auto"}}, "nothing"},
+      {{{"cudaGraph", "Disabled"}}, {{"mode", "Disabled"}}, "nothing"},
+  };
+  for (const Case& test : cases) {
+    auto document = minimal();
+    if (!test.job.is_null()) document["spec"]["acceleration"] = test.job;
+    const auto job = api::parse_training_job(document);
+    ASSERT_TRUE(job.has_value()) << error_of(document);
+    std::expected<api::RuntimeProfile, api::FieldErrors> profile;
+    if (!test.profile.is_null())
+      profile = api::parse_runtime_profile(
+          {{"metadata", {{"name", "p"}}}, {"spec", {{"acceleration", test.profile}}}});
+    ASSERT_TRUE(profile.has_value()) << test.profile;
+    EXPECT_EQ(
+        shown(api::resolve(job->spec.acceleration, test.profile.is_null() ? nullptr : &*profile)),
+        test.expected)
+        << test.profile << test.job;
+  }
+}
+
+TEST(Compression, HasOneSpelling) {
+  const auto& rule = contract::kFeatures.at(static_cast<std::size_t>(api::Feature::kCompression));
+  for (const char* text :
+       {"Disabled", "FP16", "BF16:start=2", "Int8:start=100", "TopK", "TopK:ratio=0.01",
+        "TopK:ratio=0.000001", "TopK:start=7", "TopK:ratio=0.5,start=10", "PowerSGD",
+        "PowerSGD:rank=4", "PowerSGD:start=1000", "PowerSGD:rank=1,start=999999999"})
+    EXPECT_TRUE(api::is_allowed(rule, text)) << text;
+  for (const char* text : {"",
+                           "disabled",
+                           "fp16",
+                           "FP16:",
+                           "FP16:start",
+                           "FP16:start=",
+                           "FP16:start=1",
+                           "FP16:start=02",
+                           "FP16:start=2,",
+                           "FP16:start=-2",
+                           "FP16:ratio=0.1",
+                           "Int8:rank=1",
+                           "TopK:ratio=1",
+                           "TopK:ratio=0.",
+                           "TopK:ratio=0.0",
+                           "TopK:ratio=.1",
+                           "TopK:ratio=0.10",
+                           "TopK:ratio=0.0000001",
+                           "TopK:start=2,ratio=0.1",
+                           "TopK:ratio=0.1,",
+                           "TopK:ratio=0.1,ratio=0.1",
+                           "PowerSGD:rank=0",
+                           "PowerSGD:rank=1,rank=1",
+                           "PowerSGD:ratio=0.1",
+                           "PowerSGD:start=1",
+                           "PowerSGD:start=1000000000",
+                           "OneBit",
+                           " FP16",
+                           "FP16 ",
+                           "FP16\n"})
+    EXPECT_FALSE(api::is_allowed(rule, text)) << text;
+}
+
+TEST(Compression, RefusedWhereItContradicts) {
+  const auto wrong = [](const nlohmann::json& acceleration) {
+    auto document = minimal();
+    document["spec"]["acceleration"] = acceleration;
+    return error_of(document);
+  };
+  EXPECT_THAT(
+      wrong({{"compression", "Int8"}}),
+      testing::HasSubstr(
+          "spec.acceleration.compression: \"Int8\" loses precision, which only numerics: Lossy "
+          "allows; write numerics: Lossy beside it"));
+  EXPECT_THAT(wrong({{"compression", "zip"}, {"numerics", "Lossy"}}),
+              testing::HasSubstr("\"zip\" is no way to compress; write Disabled, FP16"));
+  EXPECT_THAT(wrong({{"compression", "FP16"}, {"numerics", "Lossy"}, {"mode", "Disabled"}}),
+              testing::HasSubstr("contradicts mode: Disabled"));
+  EXPECT_THAT(
+      wrong({{"compression", "FP16"}, {"numerics", "Lossy"}, {"communication", "Disabled"}}),
+      testing::HasSubstr("contradicts communication: Disabled"));
+  EXPECT_THAT(wrong({{"compression", 8}}), testing::HasSubstr("compression: 8 is not a string"));
+  EXPECT_EQ(wrong({{"compression", "Disabled"}, {"mode", "Disabled"}}), "");
+}
+
+TEST(Precision, RefusedWhereItContradicts) {
+  const auto wrong = [](const nlohmann::json& acceleration) {
+    auto document = minimal();
+    document["spec"]["acceleration"] = acceleration;
+    return error_of(document);
+  };
+  EXPECT_THAT(wrong({{"precision", "O1"}}),
+              testing::HasSubstr(
+                  "spec.acceleration.precision: \"O1\" loses precision, which only numerics: Lossy "
+                  "allows; write numerics: Lossy beside it"));
+  EXPECT_THAT(wrong({{"precision", "TF32"}, {"numerics", "Reordered"}}),
+              testing::HasSubstr("loses precision"));
+  EXPECT_THAT(wrong({{"precision", "O2"}, {"numerics", "Lossy"}, {"mode", "Disabled"}}),
+              testing::HasSubstr("contradicts mode: Disabled"));
+  EXPECT_THAT(wrong({{"precision", "O3"}, {"numerics", "Lossy"}}),
+              testing::HasSubstr("Disabled, TF32, O1, O2"));
+  EXPECT_THAT(wrong({{"precision", true}}),
+              testing::HasSubstr("spec.acceleration.precision: true"));
+  EXPECT_THAT(wrong({{"cudaGraph", "Auto"}, {"mode", "Disabled"}}),
+              testing::HasSubstr("contradicts mode: Disabled"));
+  EXPECT_THAT(wrong({{"cudaGraph", "On"}}),
+              testing::HasSubstr("spec.acceleration.cudaGraph: \"On\""));
+  EXPECT_EQ(wrong({{"precision", "Disabled"}, {"cudaGraph", "Disabled"}, {"mode", "Disabled"}}),
+            "");
+}
+
+TEST(RuntimeProfile, BadOneNamesTheField) {
+  const auto wrong = [](const nlohmann::json& document) {
+    const auto profile = api::parse_runtime_profile(document);
+    return profile ? std::string("fine") : api::to_error(profile.error()).message;
+  };
+  const nlohmann::json named = {{"name", "p"}};
+  EXPECT_THAT(wrong({{"metadata", named}, {"spec", {{"acceleration", {{"loader", "On"}}}}}}),
+              testing::HasSubstr(
+                  "spec.acceleration.loader: \"On\" is not known; write one of Auto, Disabled"));
+  EXPECT_THAT(wrong({{"metadata", named}, {"spec", {{"acceleration", {{"profileRef", "q"}}}}}}),
+              testing::HasSubstr("spec.acceleration.profileRef"));
+  EXPECT_THAT(wrong({{"metadata", named}, {"spec", {{"numerics", "Bitwise"}}}}),
+              testing::HasSubstr("spec.numerics"));
+  EXPECT_THAT(wrong({{"metadata", {{"name", 7}}}}), testing::HasSubstr("metadata.name"));
+  EXPECT_THAT(wrong("text"), testing::HasSubstr("object"));
+}
+
+}  // namespace
+}  // namespace paceline
