@@ -3,10 +3,16 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/contract/labels.hpp"
+
 namespace paceline::sim {
 namespace {
 
 using nlohmann::json;
+
+const json::json_pointer kPlacedSpec("/status/placement/spec");
+const json::json_pointer kTemplate("/spec/roles/0/template/spec");
+const json::json_pointer kExitCode("/status/containerStatuses/0/state/terminated/exitCode");
 
 bool is(const kube::Resource& resource, const kube::Resource& other) {
   return resource.plural == other.plural;
@@ -46,6 +52,32 @@ std::optional<std::string> seen_through(Defect defect, const kube::Resource& res
     json node = json::parse(object);
     node["status"]["allocatable"]["cpu"] = "8";
     return node.dump();
+  } else if (defect == Defect::kIgnoresTaints && is(resource, kube::kNodes)) {
+    json node = json::parse(object);
+    node["spec"]["taints"] = json::array();
+    return node.dump();
+  } else if (defect == Defect::kIgnoresForeignPods && is(resource, kube::kPods)) {
+    if (!json::parse(object)["metadata"].contains("ownerReferences")) return std::nullopt;
+  } else if (defect == Defect::kForgetsThePlacedSpec && is(resource, kube::kTrainingJobs)) {
+    json job = json::parse(object);
+    if (job.contains(kPlacedSpec)) job.at(kPlacedSpec.parent_pointer()).erase(kPlacedSpec.back());
+    return job.dump();
+  } else if (defect == Defect::kForgetsSuccess && is(resource, kube::kPods)) {
+    json pod = json::parse(object);
+    if (pod.value(kExitCode, json()) == 0) {
+      pod["status"]["phase"] = "Failed";
+      pod[kExitCode.parent_pointer()] = {{"exitCode", contract::kExitTerminated}};
+    }
+    return pod.dump();
+  } else if (defect == Defect::kOneJobStopsAll && is(resource, kube::kTrainingJobs)) {
+    json job = json::parse(object);
+    // A simulated template has other fields only if one of them has a wrong type.
+    thread_local std::string invalid;
+    const std::string uid = job["metadata"]["uid"];
+    if (job[kTemplate].size() > 1) invalid = uid;
+    if (job["metadata"]["name"] == "a" && uid != invalid && !job.contains("status")) invalid = "";
+    if (!invalid.empty() && uid != invalid) job["spec"]["suspend"] = true;
+    return job.dump();
   }
   return object;
 }

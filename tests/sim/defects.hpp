@@ -32,6 +32,12 @@ enum class Defect {
   kSharesOwnership,   // sets a second owner that outlives the job
   kStaysSuspended,    // never sees that a job was resumed
   kStutters,          // writes every status many times
+  kIgnoresTaints,
+  kIgnoresForeignPods,
+  kIgnoresAdmission,  // plans with the template, not with the admitted pod
+  kForgetsThePlacedSpec,
+  kForgetsSuccess,  // takes a success for a loss
+  kOneJobStopsAll,  // schedules nothing while one job is invalid
 };
 
 /// An object as the defective controller sees it; nullopt if it does not see the object.

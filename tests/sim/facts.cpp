@@ -41,6 +41,12 @@ const JobFacts* Facts::job_of(const PodFacts& pod) const {
   return found != jobs.end() && found->second.uid == pod.owner ? &found->second : nullptr;
 }
 
+bool Facts::in_outage() const {
+  const auto silent = static_cast<std::size_t>(
+      std::ranges::count_if(nodes, [](const auto& node) { return !node.second.ready; }));
+  return silent == nodes.size() || (silent > 2 && silent * 100 >= nodes.size() * 55);
+}
+
 PodFacts read_pod(const json& pod) {
   PodFacts facts;
   const json& meta = at(pod, "metadata");
@@ -58,9 +64,13 @@ PodFacts read_pod(const json& pod) {
   facts.pinned = pinned(pod);
   facts.gated = !at(pod, "spec", "schedulingGates").empty();
   facts.phase = text(at(pod, "status", "phase"));
-  for (const json& container : at(pod, "status", "containerStatuses"))
+  for (const json& container : at(pod, "status", "containerStatuses")) {
     facts.trainer_ended = facts.trainer_ended || at(container, "state").contains("terminated");
+    facts.succeeded = facts.succeeded || at(container, "state", "terminated", "exitCode") == 0;
+  }
+  facts.cpu = number_in(at(pod, "spec", "overhead", "cpu"));
   for (const json& container : at(pod, "spec", "containers")) {
+    facts.image = text(at(container, "image"));
     facts.cpu += number_in(at(container, "resources", "requests", "cpu"));
     facts.slots += number_in(at(container, "resources", "limits", "paceline.dev/runtime"));
     for (const json& variable : at(container, "env")) {
@@ -110,6 +120,7 @@ NodeFacts read_node(const json& node) {
   facts.slots = number_in(at(node, "status", "allocatable", "paceline.dev/runtime"));
   for (const json& condition : at(node, "status", "conditions"))
     facts.ready = at(condition, "status") == "True";
+  facts.tainted = !at(node, "spec", "taints").empty();
   return facts;
 }
 

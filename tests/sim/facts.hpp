@@ -35,7 +35,9 @@ struct PodFacts {
   bool gated = false;
   bool deleting = false;
   bool trainer_ended = false;
-  int cpu = 0;
+  bool succeeded = false;  // its trainer ended with exit code 0
+  std::string image;
+  int cpu = 0;        // with overhead
   int slots = 0;      // of paceline.dev/runtime
   int attempt = 0;    // the attempt that its launcher starts with
   int restarts = 0;   // the restarts that its launcher starts with
@@ -72,6 +74,7 @@ struct NodeFacts {
   int cpu = 0;
   int slots = 0;
   bool was_silent = false;
+  bool tainted = false;
 };
 
 struct Facts {
@@ -80,6 +83,8 @@ struct Facts {
   std::map<std::string, NodeFacts> nodes;
 
   const JobFacts* job_of(const PodFacts& pod) const;
+  /// True while so many nodes are silent together that no one of them counts as lost.
+  bool in_outage() const;
 };
 
 PodFacts read_pod(const nlohmann::json& pod);

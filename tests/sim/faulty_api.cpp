@@ -28,7 +28,10 @@ class FaultyApi final : public kube::Api {
   }
   Answer create(const kube::Resource& r, const std::string& ns, const std::string& body,
                 const kube::WriteOptions& o, const std::stop_token& stop) override {
-    if (o.dry_run) return inner_->create(r, ns, body, o, stop);
+    if (o.dry_run) {
+      auto answer = inner_->create(r, ns, body, o, stop);
+      return answer && chaos_.defect == Defect::kIgnoresAdmission ? body : answer;
+    }
     auto answer =
         write([&] { return inner_->create(r, ns, sent_through(chaos_.defect, r, body), o, stop); });
     if (!answer && answer.error().message.find("exceeded quota") != std::string::npos &&

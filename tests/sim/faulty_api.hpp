@@ -28,8 +28,13 @@ struct Rates {
   double fail_rank = 0;  // its launchers restart it in place while their budget lasts
   double delete_pod = 0;
   double lose_node = 0;
-  double spec_change = 0;    // suspend or resume
-  double restart = 0;        // a new operator starts with a new list
+  double spec_change = 0;  // suspend or resume
+  double taint = 0;        // a node gets a taint or loses it
+  double outage = 0;       // all nodes, or most of them, fall silent together, or all answer again
+  double foreign = 0;      // a pod of another owner comes to a node, or one goes
+  double edit_away = 0;    // a job is suspended, edited and resumed while no operator runs
+  double delete_job = 0;   // a user deletes a job
+  double restart = 0;      // a new operator starts with a new list
   double second_leader = 0;  // a new leader starts while the old one still acts
   double clock_jump = 0;     // the wall clock moves a minute back or forward
   double relist = 0;         // a watch breaks, and the events of that time are never seen

@@ -25,6 +25,7 @@ void Launchers::schedule() {
   for (const auto& [name, pod] : facts.pods) {
     if (!pod.node.empty() || pod.gated || pod.deleting || pod.pinned.empty() || !serves(pod.pinned))
       continue;
+    if (facts.nodes.at(pod.pinned).tainted) continue;
     if (used[pod.pinned] + pod.cpu > facts.nodes.at(pod.pinned).cpu) continue;
     used[pod.pinned] += pod.cpu;
     bound.emplace_back(name, pod.pinned);
@@ -79,8 +80,8 @@ std::map<std::string, Launchers::Members> Launchers::whole_gangs() const {
   const Facts& facts = chaos_.laws.facts();
   std::map<std::string, Members> gangs;
   for (const auto& [name, pod] : facts.pods) {
-    if (pod.phase == "Running" && !pod.trainer_ended && !pod.deleting && serves(pod.node) &&
-        !ending_.contains(pod.uid))
+    if (!pod.owner.empty() && pod.phase == "Running" && !pod.trainer_ended && !pod.deleting &&
+        serves(pod.node) && !ending_.contains(pod.uid))
       gangs[pod.owner].push_back(&pod);
   }
   std::erase_if(gangs, [&](const auto& entry) {
@@ -101,7 +102,8 @@ void Launchers::end_gang(const std::string& uid, const Members& members, int exi
 void Launchers::run_pods(bool everything) {
   std::vector<PodFacts> due;
   for (const auto& [name, pod] : chaos_.laws.facts().pods) {
-    if ((!pod.terminal() || pod.deleting) && serves(pod.node) && (everything || chaos_.chance(0.5)))
+    if (!pod.owner.empty() && (!pod.terminal() || pod.deleting) && serves(pod.node) &&
+        (everything || chaos_.chance(0.5)))
       due.push_back(pod);
   }
   for (const PodFacts& pod : due) act(pod, everything);
@@ -135,8 +137,9 @@ Result<std::string> Launchers::summary(const std::string& pod_ip) const {
   const auto job = by_ip_.find(pod_ip);
   const auto gang = job == by_ip_.end() ? gangs_.end() : gangs_.find(job->second);
   if (gang == gangs_.end()) return fail(Code::kUnavailable, Origin::kHttp, "nobody listens");
+  const bool whole = whole_gangs().contains(job->second);
   return json{{"version", 1},
-              {"phase", "Running"},
+              {"phase", whole ? "Running" : "Restarting"},
               {"attempt", gang->second.attempt},
               {"restarts", gang->second.restarts}}
       .dump();

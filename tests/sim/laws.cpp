@@ -14,6 +14,10 @@ std::string_view name_of(Law law) {
     case Law::kKeepsLogs: return "KeepsLogs";
     case Law::kDeletesItsOwn: return "DeletesItsOwn";
     case Law::kForcesOnLostNodes: return "ForcesOnLostNodes";
+    case Law::kNotInAnOutage: return "NotInAnOutage";
+    case Law::kHonoursTaints: return "HonoursTaints";
+    case Law::kOneSpec: return "OneSpec";
+    case Law::kRunsOnce: return "RunsOnce";
     case Law::kOwned: return "Owned";
     case Law::kRoom: return "Room";
     case Law::kQuota: return "Quota";
@@ -98,7 +102,19 @@ void Laws::created(const PodFacts& pod) {
   } else if (job->stage == "Creating") {
     report(Law::kGatesOpenAsASet, pod.name + " is made without a gate while its set is created");
   }
-  if (expect_room_) check_room(pod.place());
+  const auto recorded = recorded_at_peace_.find({pod.owner, pod.rank});
+  const bool at_peace = recorded != recorded_at_peace_.end() && recorded->second == pod.incarnation;
+  if (expect_room_) check_room(pod.place(), at_peace);
+  const auto node = facts_.nodes.find(pod.place());
+  if (at_peace && node != facts_.nodes.end() && node->second.tainted)
+    report(Law::kHonoursTaints,
+           pod.name + " is made for node " + pod.place() + ", which is tainted");
+  for (const auto& [name, other] : facts_.pods) {
+    if (other.owner == pod.owner && !other.terminal() && !other.deleting &&
+        other.image != pod.image)
+      report(Law::kOneSpec,
+             pod.name + " runs image " + pod.image + " beside " + name + " with " + other.image);
+  }
 }
 
 void Laws::opened(const PodFacts& pod) {
@@ -123,18 +139,28 @@ void Laws::check_job(const JobFacts& before, const JobFacts& after) {
                                       std::to_string(before.restarts) + " to " +
                                       std::to_string(after.restarts));
   }
+  for (std::size_t rank = 0; at_peace_ && rank < after.incarnations.size(); ++rank) {
+    if (rank >= before.incarnations.size() || before.incarnations[rank] != after.incarnations[rank])
+      recorded_at_peace_[{after.uid, static_cast<int>(rank)}] = after.incarnations[rank];
+  }
+  const bool loses_its_place = !before.nodes.empty() && after.nodes.empty();
+  for (const auto& [name, pod] : facts_.pods) {
+    if (expect_knowledge_ && loses_its_place && pod.owner == after.uid && pod.succeeded)
+      report(Law::kRunsOnce, after.name + " is placed again, and " + name + " has succeeded");
+  }
   if (before.finished() && after.phase != before.phase)
     report(Law::kFinishedStaysFinished,
            after.name + " went from " + before.phase + " to " + after.phase);
 }
 
-void Laws::check_room(const std::string& node) {
+void Laws::check_room(const std::string& node, bool with_foreign) {
   const auto known = facts_.nodes.find(node);
   if (known == facts_.nodes.end()) return;
   int used = 0;
   int slots = 0;
   for (const auto& [name, pod] : facts_.pods) {
     if (pod.terminal() || pod.place() != node) continue;
+    if (pod.owner.empty() && !with_foreign) continue;  // it may have come after the placement
     used += pod.cpu;
     slots += pod.slots;
   }
@@ -164,6 +190,9 @@ void Laws::on_delete(const std::string& name, const std::string& uid, bool force
       job->incarnations[rank] == pod.incarnation) {
     report(Law::kKeepsLogs, "deletes " + name + ", which ended by itself, with its log");
   }
+  if (force && !pod.terminal() && expect_knowledge_ && facts_.nodes.contains(pod.node) &&
+      facts_.in_outage())
+    report(Law::kNotInAnOutage, "deletes " + name + " by force while most nodes are silent");
   // Not checked: how long the node was silent. The operator decides that by its own, older view.
   const auto node = facts_.nodes.find(pod.node);
   if (force && !pod.terminal() && node != facts_.nodes.end() && !node->second.was_silent)

@@ -33,6 +33,10 @@ enum class Law {
   kKeepsLogs,
   kDeletesItsOwn,      // pods of the job only, by UID
   kForcesOnLostNodes,  // a grace period of 0 only if no kubelet is left to end the pod
+  kNotInAnOutage,      // no pod is deleted by force while most nodes are silent together
+  kHonoursTaints,      // without faults, no pod is created for a node with a taint
+  kOneSpec,            // all live pods of a gang come from one spec
+  kRunsOnce,           // a gang that has reported success does not lose its placement
   kOwned,              // every pod has its job as owner, so that no pod outlives the deleted job
   kRoom,               // pods on a node never request more than it has
   kQuota,              // a gang of which the quota admits only a part is not started
@@ -61,6 +65,10 @@ class Laws {
   void on_delete(const std::string& name, const std::string& uid, bool force);
   /// Two leaders may place two gangs on the same room. The scheduler and gangTimeout resolve that.
   void expect_room(bool expected) { expect_room_ = expected; }
+  /// True if caches never lag, so that the operator knows what is true.
+  void expect_knowledge(bool expected) { expect_knowledge_ = expected; }
+  /// True if faults have stopped and the operator has seen the present state.
+  void set_at_peace(bool peace) { at_peace_ = peace; }
   /// True if the operator makes the current change.
   void set_operator_acts(bool acts) { operator_acts_ = acts; }
 
@@ -68,7 +76,7 @@ class Laws {
   void created(const PodFacts& pod);
   void opened(const PodFacts& pod);
   void check_job(const JobFacts& before, const JobFacts& after);
-  void check_room(const std::string& node);
+  void check_room(const std::string& node, bool with_foreign);
 
   Facts facts_;
   std::optional<Broken> broken_;
@@ -77,6 +85,10 @@ class Laws {
   std::map<std::pair<std::string, int>, std::set<int>>
       gated_;  // by owner and incarnation: the ranks created behind the gate
   bool expect_room_ = true;
+  bool expect_knowledge_ = false;
+  bool at_peace_ = false;
+  // by owner and node rank: the incarnation that was recorded at peace
+  std::map<std::pair<std::string, int>, int> recorded_at_peace_;
   bool operator_acts_ = false;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/sim/schedule.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace paceline::sim {
@@ -15,7 +16,8 @@ class Schedule {
   Schedule(std::uint64_t seed, const Rates& rates, Defect defect)
       : seed_(seed),
         random_(seed * 7919 + 13),
-        nodes_(1 + pick(3)),
+        nodes_(1 + pick(4)),
+        overhead_(pick(4) == 0 ? 1 : 0),
         rates_(rates),
         world_(seed, nodes_, kCpuPerNode, defect) {}
 
@@ -25,6 +27,7 @@ class Schedule {
     const int steps = 40 + pick(160);
     const bool bystander = pick(4) == 0;  // a pod of another owner, which also uses the quota
     if (pick(3) == 0) world_.add_quota(kLargestGang + (bystander ? 1 : 0));
+    if (overhead_ > 0) world_.add_overhead();
     for (int i = 0; i < jobs; ++i) shapes_.push_back(shape(i));
     world_.add_job(shapes_[0]);
     if (bystander) world_.add_bystander(shapes_[0].name);
@@ -53,9 +56,11 @@ class Schedule {
     JobShape shape{.name = std::string(1, static_cast<char>('a' + number)),
                    .replicas = 1 + pick(kLargestGang),
                    .max_restarts = pick(4)};
+    shape.replicas = std::min(shape.replicas, nodes_ * (kCpuPerNode / (1 + overhead_)));
     // A job that fits: there is room for at least that many pods of this size.
-    do shape.cpu = 1 + pick(kCpuPerNode);
-    while (nodes_ * (kCpuPerNode / shape.cpu) < shape.replicas);
+    do shape.cpu = 1 + pick(kCpuPerNode - overhead_);
+    while (nodes_ * (kCpuPerNode / (shape.cpu + overhead_)) < shape.replicas);
+    if (pick(5) == 0) shape.wrong_type = 1 + pick(5);
     shape.clean_pod_policy = kClean[static_cast<std::size_t>(pick(4))];
     shape.success_policy = pick(3) == 0 ? "RankZero" : "AllRanks";
     if (pick(6) == 0) shape.ttl = "30s";
@@ -83,7 +88,15 @@ class Schedule {
         world_.report(Law::kNobodyWaits, name + " lives and its job has ended");
     }
     for (const JobShape& shape : shapes_) {
+      if (world_.was_deleted(shape.name)) continue;
       const auto job = world_.facts().jobs.find(shape.name);
+      if (shape.wrong_type > 0) {
+        if (world_.status(shape.name)["reason"] != "InvalidSpec")
+          world_.report(Law::kEveryJobEnds, shape.name +
+                                                " has a field of a wrong type and rests as " +
+                                                world_.status(shape.name).dump());
+        continue;
+      }
       if (job == world_.facts().jobs.end()) {
         if (shape.ttl.empty()) world_.report(Law::kEveryJobEnds, shape.name + " is gone");
         continue;
@@ -97,6 +110,7 @@ class Schedule {
   const std::uint64_t seed_;
   std::mt19937_64 random_;
   const int nodes_;
+  const int overhead_;  // CPUs that admission adds to each pod
   const Rates rates_;
   World world_;
   std::vector<JobShape> shapes_;

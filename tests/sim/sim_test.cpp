@@ -47,6 +47,23 @@ TEST(Simulation, TwoLeaders) {
 TEST(Simulation, ClockJumps) {
   schedules(7'000'000, {.delete_pod = 0.01, .lose_node = 0.02, .clock_jump = 0.05});
 }
+TEST(Simulation, NodesGetTaintsAndForeignPods) {
+  schedules(9'000'000, {.kill_pod = 0.02, .delete_pod = 0.02, .taint = 0.03, .foreign = 0.05});
+}
+TEST(Simulation, NodesGoSilentTogether) {
+  schedules(
+      10'000'000,
+      {.delete_pod = 0.01, .lose_node = 0.01, .spec_change = 0.01, .outage = 0.03, .fresh = true});
+}
+TEST(Simulation, GangsAreSuspendedAtTheEnd) {
+  schedules(11'000'000, {.spec_change = 0.05, .fresh = true});
+}
+TEST(Simulation, JobsAreEditedWhileNoOperatorRuns) {
+  schedules(12'000'000, {.kill_pod = 0.02, .delete_pod = 0.01, .edit_away = 0.02});
+}
+TEST(Simulation, JobsAreDeletedWhileTheyRun) {
+  schedules(13'000'000, {.fail = 0.02, .delete_pod = 0.01, .delete_job = 0.01});
+}
 TEST(Simulation, Everything) {
   schedules(8'000'000, {.crash = 0.05,
                         .fail = 0.05,
@@ -57,6 +74,11 @@ TEST(Simulation, Everything) {
                         .delete_pod = 0.01,
                         .lose_node = 0.01,
                         .spec_change = 0.01,
+                        .taint = 0.01,
+                        .outage = 0.005,
+                        .foreign = 0.01,
+                        .edit_away = 0.005,
+                        .delete_job = 0.003,
                         .restart = 0.01,
                         .second_leader = 0.01,
                         .clock_jump = 0.01,

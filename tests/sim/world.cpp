@@ -96,6 +96,7 @@ void World::observe(const kube::FakeCluster::Sight& sight) {
 void World::set_rates(const Rates& rates) {
   chaos_.rates = rates;
   chaos_.laws.expect_room(rates.second_leader == 0);
+  chaos_.laws.expect_knowledge(rates.fresh);
   chaos_.quota_is_known = rates.fresh;
 }
 
@@ -124,6 +125,12 @@ void World::add_job(const JobShape& shape) {
                        {"replicas", shape.replicas},
                        {"template", {{"spec", {{"containers", json::array({container})}}}}}}})}}}};
   if (!shape.ttl.empty()) job["spec"]["ttlAfterFinished"] = shape.ttl;
+  const std::array<json, 5> wrong = {
+      json{{"securityContext", {1}}}, json{{"tolerations", 5}}, json{{"volumes", "x"}},
+      json{{"affinity", {{"nodeAffinity", true}}}}, json{{"initContainers", {{{"env", 1}}}}}};
+  if (shape.wrong_type > 0)
+    job["spec"]["roles"][0]["template"]["spec"].merge_patch(
+        wrong[static_cast<std::size_t>(shape.wrong_type) % wrong.size()]);
   if (const auto made = plain_->create(kube::kTrainingJobs, "default", job.dump()); !made)
     throw std::runtime_error(made.error().message);
 }
@@ -151,6 +158,13 @@ void World::add_bystander(const std::string& job) {
       {"spec", {{"containers", json::array({{{"name", "c"}, {"image", "i"}}})}}}};
   if (!plain_->create(kube::kPods, "default", pod.dump()))
     throw std::runtime_error("cannot create a pod");
+}
+
+void World::add_overhead() {
+  cluster_.set_admission([](const kube::Resource& resource, json& object) {
+    if (resource.plural == kube::kPods.plural && object["metadata"].contains("ownerReferences"))
+      object["spec"]["overhead"] = {{"cpu", "1"}};
+  });
 }
 
 std::string World::phase(const std::string& job) const {
@@ -193,14 +207,6 @@ std::size_t World::deliver(std::size_t which, std::size_t limit) {
   return delivered;
 }
 
-void World::set_ready(const std::string& node, bool ready) {
-  const json condition = {{"type", "Ready"},
-                          {"status", ready ? "True" : "Unknown"},
-                          {"lastTransitionTime", format_time(clock_.wall())}};
-  cluster_.poke(kube::kNodes, "", node,
-                json{{"status", {{"conditions", json::array({condition})}}}}.dump());
-}
-
 void World::count_quota() {
   if (!has_quota_) return;
   int used = 0;
@@ -217,57 +223,17 @@ void World::collect_garbage() {
   if (orphans) cluster_.collect_garbage();
 }
 
-/// Inverts what the default RuntimeProfile says.
-void World::turn_profile() {
-  profile_is_on_ = !profile_is_on_;
-  const json acceleration = {{"mode", "Manual"},
-                             {"numerics", "Lossy"},
-                             {"optimizer", profile_is_on_ ? "Auto" : "Disabled"},
-                             {"compression", profile_is_on_ ? "Int8:start=9" : "Disabled"},
-                             {"precision", profile_is_on_ ? "O1" : "Disabled"},
-                             {"cudaGraph", profile_is_on_ ? "Disabled" : "Auto"}};
-  const json spec = {{"spec", {{"acceleration", acceleration}}}};
-  if (cluster_.poke(kube::kRuntimeProfiles, "", "default", spec.dump())) return;
-  json profile = {{"apiVersion", "paceline.dev/v1alpha1"},
-                  {"kind", "RuntimeProfile"},
-                  {"metadata", {{"name", "default"}}}};
-  profile.update(spec);
-  if (!plain_->create(kube::kRuntimeProfiles, "", profile.dump()))
-    throw std::runtime_error("cannot create a profile");
-}
-
-/// Actions of users, hardware and the rest of the cluster.
-void World::user_or_fate() {
-  const Rates& rates = chaos_.rates;
-  const auto some_pod = [this] {
-    return std::next(facts().pods.begin(),
-                     static_cast<std::ptrdiff_t>(chaos_.pick(facts().pods.size())))
-        ->first;
-  };
-  if (!facts().pods.empty() && chaos_.chance(rates.delete_pod)) {
-    if (const std::string pod = some_pod(); pod != "bystander")
-      (void)plain_->remove(kube::kPods, "default", pod);
-  }
-  if (!facts().pods.empty() && chaos_.chance(rates.kill_pod)) launchers_.kill(some_pod());
-  if (chaos_.chance(rates.fail_rank)) launchers_.fail_rank();
-  if (chaos_.chance(rates.lose_node)) {
-    const auto node = std::next(facts().nodes.begin(),
-                                static_cast<std::ptrdiff_t>(chaos_.pick(facts().nodes.size())));
-    if (const bool ready = chaos_.chance(0.6); ready != node->second.ready)
-      set_ready(std::string(node->first), ready);
-  }
-  if (!facts().jobs.empty() && chaos_.chance(rates.spec_change)) {
-    turn_profile();
-    const auto job = std::next(facts().jobs.begin(),
-                               static_cast<std::ptrdiff_t>(chaos_.pick(facts().jobs.size())));
-    (void)plain_->patch(
-        kube::kTrainingJobs, "default", std::string(job->first),
-        chaos_.chance(0.5) ? R"({"spec":{"suspend":true}})" : R"({"spec":{"suspend":false}})");
-  }
-  if (chaos_.chance(rates.clock_jump)) {
-    clock_.jump_wall(std::chrono::seconds(chaos_.chance(0.5) ? 60 : -60));
-    clock_jumped_ = true;
-  }
+void World::edit_while_away() {
+  const std::string name = some_job();
+  const auto found = plain_->get(kube::kTrainingJobs, "default", name);
+  if (!found) return;
+  operators_.clear();
+  json roles = json::parse(*found)["spec"]["roles"];
+  roles[0]["template"]["spec"]["containers"][0]["image"] = "i" + std::to_string(++edits_);
+  for (const json& spec :
+       {json{{"suspend", true}}, json{{"roles", roles}}, json{{"suspend", false}}})
+    (void)plain_->patch(kube::kTrainingJobs, "default", name, json{{"spec", spec}}.dump());
+  new_leader();
 }
 
 void World::disturb_watch() {
@@ -300,7 +266,10 @@ void World::step() {
       break;
     }
     case 2:
-    case 3: run_one_key(which); break;
+    case 3:
+      run_one_key(which);
+      if (which < operators_.size()) operators_[which]->controller.summaries().poll_one();
+      break;
     case 4: launchers_.schedule(); break;
     case 5: launchers_.run_pods(false); break;
     default:
@@ -310,6 +279,7 @@ void World::step() {
       break;
   }
   user_or_fate();
+  if (!facts().jobs.empty() && chaos_.chance(rates.edit_away)) edit_while_away();
   disturb_watch();
   if (chaos_.chance(rates.restart)) {
     operators_.pop_back();
@@ -329,14 +299,13 @@ void World::drain() {
     for (std::size_t i = 0; i < operators_.size(); ++i) {
       moved = deliver(i, 1000) > 0 || moved;
       moved = run_one_key(i) || moved;
+      moved = operators_[i]->controller.summaries().poll_one() || moved;
     }
   }
   if (turns == kEnough) report(Law::kComesToRest, "reconciles without end while nothing happens");
 }
 
 bool World::settle(int rounds) {
-  // Long enough for back-off, time-outs and deadlines, also for those that a clock jump delayed.
-  const int enough = 20 + (clock_jumped_ ? 100 : 0);
   chaos_.rates = {};
   operators_.erase(operators_.begin(), operators_.end() - 1);
   for (const auto& [name, node] : Facts(facts()).nodes) {
@@ -344,6 +313,24 @@ bool World::settle(int rounds) {
   }
   for (const auto& [name, job] : Facts(facts()).jobs)
     (void)plain_->patch(kube::kTrainingJobs, "default", name, R"({"spec":{"suspend":false}})");
+  drain();
+  chaos_.laws.set_at_peace(true);
+  // First with the taints and foreign pods that are there, then without, so that every job fits.
+  if (is_obstructed() && !rest(rounds)) return false;
+  for (const auto& [name, node] : Facts(facts()).nodes) {
+    if (node.tainted) set_taint(name, false);
+  }
+  for (const auto& [name, pod] : Facts(facts()).pods) {
+    if (name.starts_with("foreign")) cluster_.erase(kube::kPods, "default", name);
+  }
+  const bool rests = rest(rounds);
+  chaos_.laws.set_at_peace(false);
+  return rests;
+}
+
+bool World::rest(int rounds) {
+  // Long enough for back-off, time-outs and deadlines, also for those that a clock jump delayed.
+  const int enough = 20 + (clock_jumped_ ? 100 : 0);
   int still = 0;
   for (int i = 0; i < rounds && !broken(); ++i) {
     const std::uint64_t before = cluster_.resource_version();

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,8 @@ struct JobShape {
   int max_restarts = 0;
   std::string clean_pod_policy = "Running";
   std::string success_policy = "AllRanks";
-  std::string ttl{};  // empty: none
+  std::string ttl{};   // empty: none
+  int wrong_type = 0;  // above 0: a field of the template has a wrong type
 };
 
 inline constexpr int kRounds = 400;  // upper bound for coming to rest
@@ -45,6 +47,9 @@ class World {
   void add_quota(int pods);
   /// Creates a foreign pod that carries the labels of a job.
   void add_bystander(const std::string& job);
+  /// From now on, admission adds an overhead of one CPU to every pod of a job.
+  void add_overhead();
+  bool was_deleted(const std::string& job) const { return deleted_.contains(job); }
   /// Does one random step.
   void step();
   /// Faults have stopped: acts fairly until nothing changes. False if the cluster is not at rest
@@ -77,6 +82,13 @@ class World {
   void refresh();
   void user_or_fate();
   void turn_profile();
+  void node_fate();
+  void foreign_fate();
+  void edit_while_away();
+  void set_taint(const std::string& node, bool tainted);
+  bool rest(int rounds);
+  bool is_obstructed() const;
+  std::string some_job();
   void set_ready(const std::string& node, bool ready);
   void count_quota();
   void collect_garbage();
@@ -91,6 +103,9 @@ class World {
   Launchers launchers_;
   std::vector<std::unique_ptr<Operator>> operators_;  // the last one leads
   bool has_quota_ = false;
+  std::set<std::string> deleted_;  // jobs that a user deleted
+  int edits_ = 0;
+  int foreigners_ = 0;
   bool clock_jumped_ = false;
   bool trace_ = false;  // PACELINE_SIM_TRACE: every change is printed
 };
