@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs programs as `python script` does, by forks of a process that has imported PyTorch already:
 the import is most of what a small program costs. What depends on how the runtime gets in is tested
-with processes of its own (test_injection.py).
+with processes of its own (inject/test_injection.py).
 
 One datagram asks for a program ({"script", "folder", "environment"} and the descriptor that gets
 its output), one answers with its process ({"started": pid}), and one tells its end ({"ended": pid,

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(
     0,
     str(
@@ -27,7 +27,7 @@ sys.path.insert(
     ),
 )
 from paceline import optim  # noqa: E402 - where it lies is known only now
-from paceline.amp import LossScaler, _scaler  # noqa: E402
+from paceline.amp import LossScaler, _scaling  # noqa: E402
 from paceline.optim import _device  # noqa: E402
 
 torch.set_num_threads(1)
@@ -116,7 +116,7 @@ def test_it_is_gradscaler_to_the_bit(
 ) -> None:
     """`native`: PyTorch's operations on the CPU, else ours, which older releases need."""
     if not native:
-        monkeypatch.setattr(_scaler, "_on_cpu_too", lambda: False)
+        monkeypatch.setattr(_scaling, "on_cpu_too", lambda: False)
     for by_hand in (False, True):
         for dtype in (torch.float32, torch.bfloat16):
             ours = trained(LossScaler(**FACTORS), kind, by_hand, dtype)

@@ -16,7 +16,7 @@ import pytest
 import torch
 from programs import Train
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(
     0,
     str(
