@@ -19,18 +19,18 @@ ROOMS: dict[str, str] = {
     # its sources for its own tests and for fuzzing.
     "accel/include": "",
     "accel/src": "",
-    "accel/src/base": "",
+    "accel/src/base": "accel/src",
     "accel/src/cuda": "",
-    "accel/src/trace": "accel/include accel/src",
-    "accel/src/optim": "accel/include accel/src accel/src/cuda",
-    "accel/src/comm": "accel/include accel/src accel/src/base accel/src/cuda accel/src/optim",
+    "accel/src/trace": "accel/include accel/src accel/src/base",
+    "accel/src/optim": "accel/include accel/src/base accel/src/cuda",
+    "accel/src/comm": "accel/include accel/src accel/src/base",
     # The loader, from files up to pictures.
-    "accel/src/loader/source": "",
+    "accel/src/loader/source": "accel/src/base",
     "accel/src/loader/order": "accel/include",
     "accel/src/loader/exchange": "accel/include accel/src/base accel/src/loader/source",
     "accel/src/loader/records": "accel/include accel/src/loader/order accel/src/loader/source",
     "accel/src/loader/shards": "accel/include accel/src/loader/order accel/src/loader/source",
-    "accel/src/loader/pictures": "accel/include accel/src accel/src/optim accel/src/loader/order"
+    "accel/src/loader/pictures": "accel/include accel/src/base accel/src/loader/order"
     " accel/src/loader/shards accel/src/loader/source",
     "accel/tests": "accel/",
     # What programs share, from the ground up.

@@ -23,6 +23,8 @@ class Fd {
     if (number_ >= 0) ::close(number_);
   }
   int get() const { return number_; }
+  // Returns the number; its caller closes it.
+  [[nodiscard]] int release() { return std::exchange(number_, -1); }
   explicit operator bool() const { return number_ >= 0; }
 
  private:

@@ -7,16 +7,14 @@
 
 #include <cstdint>
 
+#include "base/halves.hpp"
 #include "formulas.hpp"
 
 namespace paceline::optim {
 
 struct Kernels {
   const char* name;
-  void (*from_bf16)(const std::uint16_t* in, float* out, std::int64_t count);
-  void (*to_bf16)(const float* in, std::uint16_t* out, std::int64_t count);
-  void (*from_f16)(const std::uint16_t* in, float* out, std::int64_t count);
-  void (*to_f16)(const float* in, std::uint16_t* out, std::int64_t count);
+  const base::Halves& halves;
   // Adds the squares of in[i] * factor to sums[i % kLanes], one span at a time. `in` starts at the
   // start of a span.
   void (*squares)(const float* in, float factor, std::int64_t count, double* sums);
@@ -36,12 +34,9 @@ extern const Kernels kScalarKernels;
 #if defined(__x86_64__)
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
-bool has_avx2();
-bool has_avx512();
 #endif
 
-// Returns the best kernels for this processor, or the lesser ones that PACELINE_SIMD names. Decided
-// once.
+// Returns the best kernels for this processor (base/simd.hpp).
 const Kernels& best_kernels();
 
 }  // namespace paceline::optim

@@ -44,9 +44,11 @@ const float* read_tile(const Kernels& kernels, const void* data, std::uint8_t dt
   switch (dtype) {
     case PACELINE_OPTIM_F32: return static_cast<const float*>(data) + at;
     case PACELINE_OPTIM_BF16:
-      kernels.from_bf16(static_cast<const std::uint16_t*>(data) + at, space, count);
+      kernels.halves.from_bf16(static_cast<const std::uint16_t*>(data) + at, space, count);
       break;
-    default: kernels.from_f16(static_cast<const std::uint16_t*>(data) + at, space, count); break;
+    default:
+      kernels.halves.from_f16(static_cast<const std::uint16_t*>(data) + at, space, count);
+      break;
   }
   return space;
 }
@@ -72,8 +74,8 @@ class ParamTile {
   void done() const {
     if (tensor_.param_dtype == PACELINE_OPTIM_F32) return;
     auto* out = static_cast<std::uint16_t*>(tensor_.param) + at_;
-    (tensor_.param_dtype == PACELINE_OPTIM_BF16 ? kernels_.to_bf16 : kernels_.to_f16)(values_, out,
-                                                                                      count_);
+    (tensor_.param_dtype == PACELINE_OPTIM_BF16 ? kernels_.halves.to_bf16 : kernels_.halves.to_f16)(
+        values_, out, count_);
   }
 
  private:

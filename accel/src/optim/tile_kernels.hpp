@@ -3,88 +3,13 @@
 // file. Each is compiled with its own flags and defines PACELINE_KERNELS as the name of its table.
 // Everything is in an unnamed namespace and uses nothing of the standard library. So the linker
 // never uses a copy compiled for AVX-512 on other processors.
-#include <stdint.h>  // NOLINT(modernize-deprecated-headers): types only
-
+#include "base/loops.hpp"
 #include "kernels.hpp"
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
 
 namespace paceline::optim {
 namespace {
 
-using i64 = std::int64_t;
-using u16 = std::uint16_t;
-
-// Loops over several arrays prefetch once for each block of kBlock elements, and kAhead elements
-// ahead. The processor itself prefetches only within a page. Behind the end of an array lies most
-// often the next tile; elsewhere the prefetch is harmless.
-constexpr i64 kBlock = 64;
-constexpr i64 kAhead = 512;
-
-template <typename... Arrays>
-void fetch(const Arrays*... arrays) {
-  constexpr i64 kLine = 64;  // bytes of a cache line
-  const auto ask = [](const auto* array) {
-    for (i64 i = 0; i < kBlock; i += kLine / static_cast<i64>(sizeof *array))
-      __builtin_prefetch(array + kAhead + i);
-  };
-  (ask(arrays), ...);
-  // GCC takes a function that only prefetches for one without effect, and would remove its calls.
-  __asm__ volatile("");
-}
-
-// The arrays of a loop do not overlap.
-#if defined(__clang__)
-#define PACELINE_APART _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define PACELINE_APART _Pragma("GCC ivdep")
-#endif
-
-// Calls element(i) for all elements, in a loop for each block. The compiler knows the length of a
-// block; without that, half of the gain is lost.
-template <typename Fetch, typename Element>
-void each(i64 count, const Fetch& fetch_at, const Element& element) {
-  i64 begin = 0;
-  for (; begin + kBlock <= count; begin += kBlock) {
-    fetch_at(begin);
-    PACELINE_APART
-    for (i64 i = begin; i < begin + kBlock; ++i) element(i);
-  }
-  for (i64 i = begin; i < count; ++i) element(i);
-}
-
-void from_bf16(const u16* __restrict in, float* __restrict out, i64 count) {
-  each(count, [=](i64 i) { fetch(in + i); }, [=](i64 i) { out[i] = bf16_to_float(in[i]); });
-}
-
-void to_bf16(const float* __restrict in, u16* __restrict out, i64 count) {
-  each(count, [=](i64 i) { fetch(out + i); }, [=](i64 i) { out[i] = float_to_bf16(in[i]); });
-}
-
-void from_f16(const u16* __restrict in, float* __restrict out, i64 count) {
-  i64 i = 0;
-#if defined(__F16C__)
-  for (; i + 8 <= count; i += 8) {
-    __builtin_prefetch(in + i + kAhead);
-    _mm256_storeu_ps(out + i,
-                     _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i))));
-  }
-#endif
-  for (; i < count; ++i) out[i] = half_to_float(in[i]);
-}
-
-void to_f16(const float* __restrict in, u16* __restrict out, i64 count) {
-  i64 i = 0;
-#if defined(__F16C__)
-  for (; i + 8 <= count; i += 8) {
-    __builtin_prefetch(out + i + kAhead);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i),
-                     _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT));
-  }
-#endif
-  for (; i < count; ++i) out[i] = float_to_half(in[i]);
-}
+using base::each, base::fetch, base::i64, base::kAhead;
 
 // Written with vectors, because memory access limits this pass. In a plain loop over lanes,
 // compilers keep the sums in memory.
@@ -208,15 +133,7 @@ void sgd(float* p, const float* g, float* buffer, i64 count, const SgdConstants&
 
 #define PACELINE_STRING_OF(name) #name
 #define PACELINE_STRING(name) PACELINE_STRING_OF(name)
-const Kernels PACELINE_KERNELS{PACELINE_STRING(PACELINE_LEVEL),
-                               from_bf16,
-                               to_bf16,
-                               from_f16,
-                               to_f16,
-                               squares,
-                               adam,
-                               lamb_moments,
-                               lamb_apply,
-                               sgd};
+const Kernels PACELINE_KERNELS{
+    PACELINE_STRING(PACELINE_LEVEL), PACELINE_HALVES, squares, adam, lamb_moments, lamb_apply, sgd};
 
 }  // namespace paceline::optim

@@ -5,12 +5,12 @@
 #include <cmath>
 #include <random>
 
+#include "base/halves.hpp"
 #include "check.hpp"
 #include "comm/bootstrap/peer_info.hpp"
 #include "comm/codec/sum.hpp"
 #include "comm/plan/plan.hpp"
 #include "comm/world.hpp"
-#include "optim/kernels.hpp"
 
 namespace {
 
@@ -43,7 +43,7 @@ int small_integer(uint64_t i, uint32_t rank) {
 // Values as a type has them.
 std::vector<std::byte> encoded(uint32_t type, uint64_t count,
                                const std::function<int(uint64_t)>& value) {
-  const auto& kernels = paceline::optim::best_kernels();
+  const auto& halves = paceline::base::best_halves();
   std::vector<std::byte> bytes(count * paceline::comm::size_of(paceline::comm::Type{type}));
   const auto store = [&](uint64_t i, auto typed) {
     std::memcpy(bytes.data() + i * sizeof typed, &typed, sizeof typed);
@@ -56,8 +56,8 @@ std::vector<std::byte> encoded(uint32_t type, uint64_t count,
     if (type == PACELINE_COMM_F64) store(i, static_cast<double>(number));
     if (type == PACELINE_COMM_I32) store(i, static_cast<int32_t>(number));
     if (type == PACELINE_COMM_I64) store(i, static_cast<int64_t>(number));
-    if (type == PACELINE_COMM_F16) kernels.to_f16(&single, &half, 1);
-    if (type == PACELINE_COMM_BF16) kernels.to_bf16(&single, &half, 1);
+    if (type == PACELINE_COMM_F16) halves.to_f16(&single, &half, 1);
+    if (type == PACELINE_COMM_BF16) halves.to_bf16(&single, &half, 1);
     if (type == PACELINE_COMM_F16 || type == PACELINE_COMM_BF16) store(i, half);
   }
   return bytes;

@@ -14,13 +14,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/simd.hpp"
 #include "check.hpp"
 #include "loader/pictures/exif.hpp"
 #include "loader/pictures/pictures.hpp"
 #include "loader/pictures/resample.hpp"
 #include "loader/pictures/view.hpp"
 #include "memory_source.hpp"
-#include "optim/kernels.hpp"
+
 
 namespace {
 
@@ -143,7 +144,7 @@ CASE(weights_of_a_pixel_add_up_to_one_and_stay_inside) {
 
 CASE(every_instruction_set_resizes_to_the_same_bits) {
 #if defined(__x86_64__)
-  if (!paceline::optim::has_avx2()) return;
+  if (!paceline::base::has_avx2()) return;
   for (std::uint32_t filter = 0; filter < kFilters; ++filter)
     for (const Side side : {Side{97, 31, 0, 31}, Side{33, 100, 0, 100}, Side{640, 50, 7, 21},
                             Side{3, 3, 0, 3}, Side{1500, 2, 0, 2}}) {

@@ -106,8 +106,8 @@ struct World {
     auto* halves = static_cast<std::uint16_t*>(to.data());
     if (dtype == PACELINE_OPTIM_F32 && count > 0)
       std::memcpy(to.data(), values, count * sizeof(float));
-    if (dtype == PACELINE_OPTIM_BF16) kScalarKernels.to_bf16(values, halves, number);
-    if (dtype == PACELINE_OPTIM_F16) kScalarKernels.to_f16(values, halves, number);
+    if (dtype == PACELINE_OPTIM_BF16) kScalarKernels.halves.to_bf16(values, halves, number);
+    if (dtype == PACELINE_OPTIM_F16) kScalarKernels.halves.to_f16(values, halves, number);
   }
 
   void give_gradients(unsigned seed, float scale = 1) {

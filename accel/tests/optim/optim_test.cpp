@@ -9,18 +9,20 @@
 #include <random>
 #include <vector>
 
+#include "base/simd.hpp"
 #include "check.hpp"
 #include "step.hpp"
 
 namespace {
 
 using namespace paceline::optim;
+namespace base = paceline::base;
 
 std::vector<const Kernels*> levels() {
   std::vector<const Kernels*> all{&kScalarKernels};
 #if defined(__x86_64__)
-  if (has_avx2()) all.push_back(&kAvx2Kernels);
-  if (has_avx512()) all.push_back(&kAvx512Kernels);
+  if (base::has_avx2()) all.push_back(&kAvx2Kernels);
+  if (base::has_avx512()) all.push_back(&kAvx512Kernels);
 #endif
   return all;
 }
@@ -244,22 +246,22 @@ CASE(optim_sixteen_bit_conversions_are_exact_and_round_to_even) {
     floats.push_back(float_of(static_cast<std::uint32_t>(random())));
   for (const Kernels* kernels : levels()) {
     std::vector<float> out(halves.size());
-    kernels->from_f16(halves.data(), out.data(), static_cast<std::int64_t>(halves.size()));
+    kernels->halves.from_f16(halves.data(), out.data(), static_cast<std::int64_t>(halves.size()));
     int wrong = 0;
     for (std::size_t i = 0; i < out.size(); ++i)
       wrong +=
           std::isnan(expected[i]) ? !std::isnan(out[i]) : bits_of(out[i]) != bits_of(expected[i]);
     CHECK_EQ(wrong, 0);
     std::vector<std::uint16_t> back(halves.size());
-    kernels->to_f16(out.data(), back.data(), static_cast<std::int64_t>(out.size()));
+    kernels->halves.to_f16(out.data(), back.data(), static_cast<std::int64_t>(out.size()));
     for (std::size_t i = 0; i < back.size(); ++i)
       wrong += !std::isnan(expected[i]) && back[i] != halves[i];
     CHECK_EQ(wrong, 0);
     std::vector<std::uint16_t> rounded(floats.size());
     std::vector<std::uint16_t> by_scalar(floats.size());
     const auto count = static_cast<std::int64_t>(floats.size());
-    kernels->to_f16(floats.data(), rounded.data(), count);
-    kScalarKernels.to_f16(floats.data(), by_scalar.data(), count);
+    kernels->halves.to_f16(floats.data(), rounded.data(), count);
+    kScalarKernels.halves.to_f16(floats.data(), by_scalar.data(), count);
     CHECK(rounded == by_scalar);
     for (std::size_t i = 0; i < floats.size(); ++i) {
       if (std::isnan(floats[i]) || std::abs(floats[i]) >= 65520.0F) continue;
@@ -275,9 +277,9 @@ CASE(optim_sixteen_bit_conversions_are_exact_and_round_to_even) {
       }
     }
     CHECK_EQ(wrong, 0);
-    kernels->to_bf16(floats.data(), rounded.data(), count);
+    kernels->halves.to_bf16(floats.data(), rounded.data(), count);
     std::vector<float> widened(floats.size());
-    kernels->from_bf16(rounded.data(), widened.data(), count);
+    kernels->halves.from_bf16(rounded.data(), widened.data(), count);
     for (std::size_t i = 0; i < floats.size(); ++i) {
       if (std::isnan(floats[i])) {
         wrong += !std::isnan(widened[i]);
@@ -301,9 +303,9 @@ CASE(optim_a_sixteen_bit_parameter_is_the_rounding_of_its_master) {
     std::vector<std::uint16_t> param(static_cast<std::size_t>(size));
     std::vector<std::uint16_t> grad(param.size());
     const auto narrow =
-        dtype == PACELINE_OPTIM_BF16 ? kScalarKernels.to_bf16 : kScalarKernels.to_f16;
-    const auto widen =
-        dtype == PACELINE_OPTIM_BF16 ? kScalarKernels.from_bf16 : kScalarKernels.from_f16;
+        dtype == PACELINE_OPTIM_BF16 ? kScalarKernels.halves.to_bf16 : kScalarKernels.halves.to_f16;
+    const auto widen = dtype == PACELINE_OPTIM_BF16 ? kScalarKernels.halves.from_bf16
+                                                    : kScalarKernels.halves.from_f16;
     narrow(model.grad[0].data(), grad.data(), size);
     widen(grad.data(), plain.grad[0].data(), size);
     std::vector<Tensor> tensors = model.tensors();

@@ -8,8 +8,8 @@
 #include <functional>
 #include <vector>
 
+#include "base/halves.hpp"
 #include "comm/codec/coding_formulas.hpp"
-#include "optim/kernels.hpp"
 
 namespace paceline::comm {
 namespace {
@@ -36,9 +36,9 @@ std::uint32_t largest(const float* values, std::size_t count) {
 
 void encode_halves(bool brain, const float* values, float* residual, std::byte* coded,
                    std::uint64_t count) {
-  const optim::Kernels& kernels = optim::best_kernels();
-  const auto narrow = brain ? kernels.to_bf16 : kernels.to_f16;
-  const auto widen = brain ? kernels.from_bf16 : kernels.from_f16;
+  const base::Halves& loops = base::best_halves();
+  const auto narrow = brain ? loops.to_bf16 : loops.to_f16;
+  const auto widen = brain ? loops.from_bf16 : loops.from_f16;
   const float most = brain ? kMostBf16 : kMostF16;
   std::array<float, kBlock> wanted;
   std::array<float, kBlock> cut;
@@ -57,8 +57,8 @@ void encode_halves(bool brain, const float* values, float* residual, std::byte* 
 }
 
 void decode_halves(bool brain, const std::byte* coded, float* values, std::uint64_t count) {
-  const optim::Kernels& kernels = optim::best_kernels();
-  const auto widen = brain ? kernels.from_bf16 : kernels.from_f16;
+  const base::Halves& loops = base::best_halves();
+  const auto widen = brain ? loops.from_bf16 : loops.from_f16;
   std::array<std::uint16_t, kBlock> halves;
   for (std::uint64_t at = 0; at < count; at += kBlock) {
     const std::size_t n = std::min<std::uint64_t>(kBlock, count - at);

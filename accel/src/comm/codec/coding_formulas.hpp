@@ -3,14 +3,14 @@
 // contraction, so that all processors make the same bytes and the same residuals (a NaN stays a NaN
 // with any payload). paceline/comm/_codes.py writes and reads the same format by PyTorch's
 // operators. Pure functions on values, in an unnamed namespace for the reason that
-// optim/formulas.hpp gives. Nothing fails.
+// base/float16.hpp gives. Nothing fails.
 #pragma once
 
-#include "optim/formulas.hpp"
+#include "base/float16.hpp"
 
 namespace paceline::comm {
 
-using optim::Bits32;
+using base::Bits32;
 
 inline constexpr int kInt8Block = 256;   // values that share one scale
 inline constexpr int kSignBlock = 1024;  // values that share one mean
@@ -33,7 +33,7 @@ inline constexpr int kSignGroup = 128;
 
 namespace {
 
-PACELINE_INLINE Bits32 size_bits(float value) { return optim::as_bits(value) & kNotSign; }
+PACELINE_INLINE Bits32 size_bits(float value) { return base::as_bits(value) & kNotSign; }
 PACELINE_INLINE bool not_finite(float value) { return size_bits(value) >= kInfinite; }
 
 // -- 16 bits
@@ -62,8 +62,8 @@ struct Int8Scale {
 
 // `most`: the bits, without the sign, of the block's largest value.
 PACELINE_INLINE Int8Scale int8_scale(Bits32 most) {
-  const float size = optim::as_float(most);
-  if (most >= kInfinite) return {optim::as_float(kNan), 0.0F, false};
+  const float size = base::as_float(most);
+  if (most >= kInfinite) return {base::as_float(kNan), 0.0F, false};
   if (size < kLeastScaled) return {0.0F, 0.0F, true};
   return {size / 127.0F, 127.0F / size, true};
 }
@@ -88,10 +88,10 @@ PACELINE_INLINE float int8_left(float wanted, int coded, const Int8Scale& by) {
 // The mean as sent: NaN if it is not finite.
 PACELINE_INLINE float sign_scale(double sum, int count) {
   const auto scale = static_cast<float>(sum / static_cast<double>(count));
-  return not_finite(scale) ? optim::as_float(kNan) : scale;
+  return not_finite(scale) ? base::as_float(kNan) : scale;
 }
 
-PACELINE_INLINE bool is_negative(float value) { return (optim::as_bits(value) & ~kNotSign) != 0; }
+PACELINE_INLINE bool is_negative(float value) { return (base::as_bits(value) & ~kNotSign) != 0; }
 PACELINE_INLINE float sign_value(bool negative, float scale) { return negative ? -scale : scale; }
 
 PACELINE_INLINE float sign_left(float wanted, float scale) {

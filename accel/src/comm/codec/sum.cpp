@@ -5,7 +5,7 @@
 #include <array>
 #include <cstring>
 
-#include "optim/kernels.hpp"
+#include "base/halves.hpp"
 
 namespace paceline::comm {
 namespace {
@@ -68,12 +68,12 @@ const char* name_of(Type type) {
 
 void sum(Type type, std::byte* target, std::span<const std::byte* const> sources,
          std::size_t count) {
-  const optim::Kernels& kernels = optim::best_kernels();
+  const base::Halves& halves = base::best_halves();
   switch (type) {
     case Type::kF32: return sum_plain<float>(target, sources, count);
     case Type::kF64: return sum_plain<double>(target, sources, count);
-    case Type::kF16: return sum_halves(kernels.from_f16, kernels.to_f16, target, sources, count);
-    case Type::kBf16: return sum_halves(kernels.from_bf16, kernels.to_bf16, target, sources, count);
+    case Type::kF16: return sum_halves(halves.from_f16, halves.to_f16, target, sources, count);
+    case Type::kBf16: return sum_halves(halves.from_bf16, halves.to_bf16, target, sources, count);
     case Type::kI32: return sum_plain<std::uint32_t>(target, sources, count);
     case Type::kI64: return sum_plain<std::uint64_t>(target, sources, count);
   }

@@ -3,12 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <numbers>
-#include <string_view>
 
-#include "contract.hpp"
-#include "optim/kernels.hpp"
+#include "base/simd.hpp"
 
 namespace paceline::loader {
 namespace {
@@ -166,9 +163,7 @@ const Resampler kScalarResampler = {
 const Resampler& best_resampler() {
   static const Resampler& chosen = []() -> const Resampler& {
 #if defined(__x86_64__)
-    const char* told = std::getenv(runtime_env::kSimd);
-    if ((told == nullptr || std::string_view(told) != "scalar") && optim::has_avx2())
-      return kAvx2Resampler;
+    if (base::best_simd() != base::Simd::kScalar) return kAvx2Resampler;
 #endif
     return kScalarResampler;
   }();
