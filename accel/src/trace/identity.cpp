@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "../contract.hpp"
+#include "base/fd.hpp"
 
 namespace paceline::trace {
 namespace {
@@ -26,10 +27,9 @@ std::uint64_t clock_ns(clockid_t clock) {
 template <std::size_t Size>
 void read_file(const char* path, char (&text)[Size]) {
   text[0] = '\0';
-  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return;
-  const ssize_t got = ::read(fd, text, Size - 1);
-  ::close(fd);
+  const base::Fd fd(::open(path, O_RDONLY | O_CLOEXEC));
+  if (!fd) return;
+  const ssize_t got = ::read(fd.get(), text, Size - 1);
   text[got > 0 ? got : 0] = '\0';
 }
 

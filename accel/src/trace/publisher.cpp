@@ -26,9 +26,10 @@ constexpr auto kPeriod = std::chrono::milliseconds(50);
 
 Publisher::Publisher(RingWriter& ring, const paceline_ring_header& identity,
                      std::string socket_path)
-    : ring_(ring), identity_(identity), socket_path_(std::move(socket_path)) {
-  statm_ = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-}
+    : ring_(ring),
+      identity_(identity),
+      socket_path_(std::move(socket_path)),
+      statm_(::open("/proc/self/statm", O_RDONLY | O_CLOEXEC)) {}
 
 Publisher::~Publisher() {
   if (thread_.joinable()) {
@@ -40,8 +41,6 @@ Publisher::~Publisher() {
     thread_.join();
   }
   drain();
-  disconnect();
-  if (statm_ >= 0) ::close(statm_);
 }
 
 bool Publisher::start() {
@@ -89,10 +88,10 @@ void Publisher::drain() {
 
 std::uint32_t Publisher::resident_mib() {
   const std::uint64_t now = monotonic_ns();
-  if (statm_ < 0 || (resident_ns_ != 0 && now - resident_ns_ < kSecond)) return resident_;
+  if (!statm_ || (resident_ns_ != 0 && now - resident_ns_ < kSecond)) return resident_;
   resident_ns_ = now;
   char text[128];
-  const ssize_t got = ::pread(statm_, text, sizeof(text) - 1, 0);
+  const ssize_t got = ::pread(statm_.get(), text, sizeof(text) - 1, 0);
   text[got > 0 ? got : 0] = '\0';
   unsigned long size = 0;
   unsigned long resident = 0;
@@ -131,7 +130,7 @@ void Publisher::tend_socket(std::uint64_t now_ns) {
   if (socket_path_.empty()) return;
   if (offered_) {
     char byte;
-    const ssize_t got = ::recv(socket_, &byte, 1, MSG_DONTWAIT);
+    const ssize_t got = ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
     if (got > 0) return;  // the receiver never answers, so any bytes are dropped
     disconnect();
@@ -146,9 +145,9 @@ void Publisher::offer() {
   address.sun_family = AF_UNIX;
   if (socket_path_.size() >= sizeof(address.sun_path)) return;
   std::memcpy(address.sun_path, socket_path_.c_str(), socket_path_.size() + 1);
-  socket_ = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (socket_ < 0) return;
-  if (::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+  socket_ = base::Fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket_) return;
+  if (::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     disconnect();
     return;
   }
@@ -174,7 +173,7 @@ void Publisher::offer() {
   rights->cmsg_len = CMSG_LEN(sizeof(int));
   const int fd = ring_.fd();
   std::memcpy(CMSG_DATA(rights), &fd, sizeof(fd));
-  if (::sendmsg(socket_, &message, MSG_NOSIGNAL | MSG_DONTWAIT) !=
+  if (::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) !=
       static_cast<ssize_t>(sizeof(offer))) {
     disconnect();
     return;
@@ -183,15 +182,13 @@ void Publisher::offer() {
 }
 
 void Publisher::disconnect() {
-  if (socket_ >= 0) ::close(socket_);
-  socket_ = -1;
+  socket_ = {};
   offered_ = false;
 }
 
 void Publisher::abandon() {
   disconnect();
-  if (statm_ >= 0) ::close(statm_);
-  statm_ = -1;
+  statm_ = {};
 }
 
 }  // namespace paceline::trace

@@ -18,6 +18,7 @@
 #include <string>
 #include <thread>
 
+#include "base/fd.hpp"
 #include "phase_machine.hpp"
 #include "ring_writer.hpp"
 
@@ -62,8 +63,8 @@ class Publisher final : public StepSink {
   std::atomic<std::uint32_t> head_{0};  // next to take, moved by the thread
   std::atomic<std::uint32_t> tail_{0};  // next to fill, moved by the marks
   std::uint32_t lost_ = 0;
-  int socket_ = -1;
-  int statm_ = -1;
+  base::Fd socket_;
+  base::Fd statm_;
   bool offered_ = false;
   std::uint64_t tried_ns_ = 0;
   std::uint64_t beaten_ns_ = 0;

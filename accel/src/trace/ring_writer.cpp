@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace paceline::trace {
 namespace {
@@ -38,32 +39,30 @@ void write_record(std::byte* ring, std::uint32_t capacity, std::uint64_t number,
   store(words(ring + offsetof(paceline_ring_header, write_index)), number + 1, __ATOMIC_RELEASE);
 }
 
-RingWriter::RingWriter(int fd, std::byte* base) : fd_(fd), base_(base) {}
+RingWriter::RingWriter(base::Fd fd, std::byte* base) : fd_(std::move(fd)), base_(base) {}
 
 RingWriter::~RingWriter() {
   if (base_ != nullptr) ::munmap(base_, kRingBytes);
-  if (fd_ >= 0) ::close(fd_);
 }
 
 std::unique_ptr<RingWriter> RingWriter::open(const paceline_ring_header& header, int& error) {
-  const int fd =
+  base::Fd fd(
       // MFD_CLOEXEC | MFD_ALLOW_SEALING
-      static_cast<int>(::syscall(SYS_memfd_create, "paceline-ring", 0x1U | 0x2U));
-  if (fd < 0) {
+      static_cast<int>(::syscall(SYS_memfd_create, "paceline-ring", 0x1U | 0x2U)));
+  if (!fd) {
     error = errno;
     return nullptr;
   }
   void* base = MAP_FAILED;
   // Allocates the pages now. If the system could not back a page later, a store would end the
   // training process with SIGBUS.
-  if (::ftruncate(fd, kRingBytes) == 0 && ::fallocate(fd, 0, 0, kRingBytes) == 0 &&
-      ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
-    base = ::mmap(nullptr, kRingBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (::ftruncate(fd.get(), kRingBytes) == 0 && ::fallocate(fd.get(), 0, 0, kRingBytes) == 0 &&
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
+    base = ::mmap(nullptr, kRingBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   }
   if (base == MAP_FAILED || ::madvise(base, kRingBytes, MADV_DONTFORK) != 0) {
     error = errno;
     if (base != MAP_FAILED) ::munmap(base, kRingBytes);
-    ::close(fd);
     return nullptr;
   }
   auto* memory = static_cast<std::byte*>(base);
@@ -80,7 +79,7 @@ std::unique_ptr<RingWriter> RingWriter::open(const paceline_ring_header& header,
   std::memcpy(memory, &filled, sizeof(filled));
   __atomic_store_n(&reinterpret_cast<paceline_ring_header*>(memory)->magic, PACELINE_RING_MAGIC,
                    __ATOMIC_RELEASE);
-  return std::unique_ptr<RingWriter>(new RingWriter(fd, memory));
+  return std::unique_ptr<RingWriter>(new RingWriter(std::move(fd), memory));
 }
 
 void RingWriter::publish(const paceline_step_record& record) {
@@ -104,8 +103,7 @@ void RingWriter::set_live(std::uint32_t phase, std::uint64_t since_ns, std::uint
 
 void RingWriter::abandon() {
   base_ = nullptr;
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
+  fd_ = {};
 }
 
 }  // namespace paceline::trace

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/fd.hpp"
 #include "paceline/step_record.h"
 
 namespace paceline::trace {
@@ -25,7 +26,7 @@ class RingWriter {
   RingWriter(const RingWriter&) = delete;
   RingWriter& operator=(const RingWriter&) = delete;
 
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
   std::uint64_t published() const { return next_; }
   void publish(const paceline_step_record& record);
   void beat(std::uint64_t now_ns);
@@ -34,10 +35,10 @@ class RingWriter {
   void abandon();
 
  private:
-  RingWriter(int fd, std::byte* base);
+  RingWriter(base::Fd fd, std::byte* base);
   paceline_ring_header* header() { return reinterpret_cast<paceline_ring_header*>(base_); }
 
-  int fd_;
+  base::Fd fd_;
   std::byte* base_;
   std::uint64_t next_ = 0;
 };

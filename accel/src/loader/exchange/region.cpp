@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <limits>
 
+#include "base/fd.hpp"
+
 namespace paceline::loader {
 namespace {
 
@@ -36,16 +38,15 @@ std::unique_ptr<Region> Region::open(std::uint32_t workers, std::uint32_t slots,
   const std::size_t rounded = (slot_bytes + kPage - 1) / kPage * kPage;
   const std::size_t size = kHeader + workers * (kPart + slots * rounded);
   // MFD_CLOEXEC
-  const int fd = static_cast<int>(::syscall(SYS_memfd_create, "paceline-loader", 0x1U));
-  if (fd < 0) {
+  const base::Fd fd(static_cast<int>(::syscall(SYS_memfd_create, "paceline-loader", 0x1U)));
+  if (!fd) {
     error = errno;
     return nullptr;
   }
   void* base = MAP_FAILED;
-  if (::ftruncate(fd, static_cast<off_t>(size)) == 0)
-    base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  if (::ftruncate(fd.get(), static_cast<off_t>(size)) == 0)
+    base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd.get(), 0);
   error = base == MAP_FAILED ? errno : 0;
-  ::close(fd);
   if (base == MAP_FAILED) return nullptr;
   ::madvise(base, size, MADV_DONTDUMP);  // keeps batches out of core files
   // Cursors, bells and slots all begin as zeros, and so does the file.

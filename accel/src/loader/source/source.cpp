@@ -23,53 +23,45 @@ FileSource::FileSource(std::vector<std::string> paths) : paths_(std::move(paths)
 }
 
 FileSource::~FileSource() {
-  for (auto& fd : kept_)
-    if (fd.load(std::memory_order_relaxed) >= 0) ::close(fd.load(std::memory_order_relaxed));
+  for (auto& fd : kept_) const base::Fd closed(fd.load(std::memory_order_relaxed));
 }
 
-std::expected<int, std::string> FileSource::descriptor(std::size_t object) const {
+std::expected<FileSource::Opened, std::string> FileSource::opened(std::size_t object) const {
   if (object < kKept)
-    if (const int fd = kept_[object].load(std::memory_order_acquire); fd >= 0) return fd;
-  const int fd = ::open(paths_[object].c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return failed(paths_[object], "cannot be opened", errno);
-  if (object >= kKept) return fd;
+    if (const int fd = kept_[object].load(std::memory_order_acquire); fd >= 0)
+      return Opened{fd, {}};
+  base::Fd fd(::open(paths_[object].c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return failed(paths_[object], "cannot be opened", errno);
+  const int number = fd.get();
+  if (object >= kKept) return Opened{number, std::move(fd)};
   int before = -1;
-  if (kept_[object].compare_exchange_strong(before, fd, std::memory_order_acq_rel)) return fd;
-  ::close(fd);  // another thread opened the file first
-  return before;
-}
-
-void FileSource::done(std::size_t object, int fd) const {
-  if (object >= kKept) ::close(fd);
+  if (!kept_[object].compare_exchange_strong(before, number, std::memory_order_acq_rel))
+    return Opened{before, {}};  // another thread opened the file first
+  return Opened{fd.release(), {}};
 }
 
 std::expected<std::uint64_t, std::string> FileSource::size(std::size_t object) const {
-  const auto fd = descriptor(object);
-  if (!fd) return std::unexpected(fd.error());
+  const auto file = opened(object);
+  if (!file) return std::unexpected(file.error());
   struct stat status{};
-  const int error = ::fstat(*fd, &status) == 0 ? 0 : errno;
-  done(object, *fd);
-  if (error != 0) return failed(paths_[object], "has no size", error);
+  if (::fstat(file->number, &status) != 0) return failed(paths_[object], "has no size", errno);
   if (!S_ISREG(status.st_mode)) return std::unexpected(paths_[object] + ": is not a file");
   return static_cast<std::uint64_t>(status.st_size);
 }
 
 std::expected<std::size_t, std::string> FileSource::pread(std::size_t object, std::uint64_t offset,
                                                           void* target, std::size_t size) const {
-  const auto fd = descriptor(object);
-  if (!fd) return std::unexpected(fd.error());
+  const auto file = opened(object);
+  if (!file) return std::unexpected(file.error());
   std::size_t got = 0;
-  int error = 0;
   while (got < size) {
-    const ssize_t count = ::pread(*fd, static_cast<char*>(target) + got, size - got,
+    const ssize_t count = ::pread(file->number, static_cast<char*>(target) + got, size - got,
                                   static_cast<off_t>(offset + got));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) error = errno;
-    if (count <= 0) break;
+    if (count < 0) return failed(paths_[object], "cannot be read", errno);
+    if (count == 0) break;
     got += static_cast<std::size_t>(count);
   }
-  done(object, *fd);
-  if (error != 0) return failed(paths_[object], "cannot be read", error);
   return got;
 }
 

@@ -19,6 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "base/fd.hpp"
+
 namespace paceline::loader {
 
 class Source {
@@ -49,8 +51,11 @@ class FileSource final : public Source {
 
  private:
   static constexpr std::size_t kKept = 256;  // a process may have only 1,024 descriptors
-  std::expected<int, std::string> descriptor(std::size_t object) const;
-  void done(std::size_t object, int fd) const;
+  struct Opened {
+    int number;
+    base::Fd own;  // empty if the file is one of those that are kept
+  };
+  std::expected<Opened, std::string> opened(std::size_t object) const;
 
   std::vector<std::string> paths_;
   mutable std::array<std::atomic<int>, kKept> kept_;  // -1: not open
