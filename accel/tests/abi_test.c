@@ -3,6 +3,7 @@
 #include "paceline/batches.h"
 #include "paceline/comm.h"
 #include "paceline/copier.h"
+#include "paceline/layouts.h"
 #include "paceline/loader.h"
 #include "paceline/optim.h"
 #include "paceline/optim_device.h"

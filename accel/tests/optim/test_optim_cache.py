@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import gc
 import os
+import random
 import sys
 import weakref
 from collections.abc import Callable
@@ -27,7 +28,7 @@ sys.path.insert(
     ),
 )
 from paceline import optim  # noqa: E402 - where it lies is known only now
-from paceline.optim import _host, _native, _report  # noqa: E402
+from paceline.optim import _host, _layouts, _native, _report  # noqa: E402
 
 torch.set_num_threads(1)  # tensors are small here, and waiting threads of torch's spin
 
@@ -40,6 +41,13 @@ KINDS: dict[str, Callable[..., Any]] = {
     "LAMB": lambda params, kind: kind("LAMB")(params),
     "LARS": lambda params, kind: kind("LARS")(params, lr=0.1),
 }
+
+
+@pytest.fixture(autouse=True, params=["newest", "asked"])
+def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PyTorch tells where tensors lie, and as releases before 2.10 do."""
+    if request.param == "asked":
+        monkeypatch.setattr(_layouts, "exchange", lambda: None)
 
 
 class Watched:
@@ -176,6 +184,12 @@ def replace_state(params: list[torch.Tensor], optimizer: Any) -> None:
         state[key] = state[key].clone() + 1
 
 
+def exchange_memory(params: list[torch.Tensor], optimizer: Any) -> None:
+    """While the program keeps what the state had."""
+    for value in filter(torch.is_tensor, optimizer.state[params[1]].values()):
+        value.set_(value.detach().clone())
+
+
 def clear(params: list[torch.Tensor], optimizer: Any) -> None:
     optimizer.state.clear()
 
@@ -210,6 +224,37 @@ def test_what_a_program_changes_is_seen(kind: str) -> None:
         assert not pair.step(change), change
         for _ in range(4):
             pair.step()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_changes_in_any_order_are_seen(seed: int) -> None:
+    chosen = random.Random(seed)
+    kind = chosen.choice(list(KINDS))
+    dtype = chosen.choice([torch.float32, torch.bfloat16])
+    pair = Pair(kind, dtype)
+    changes = [*ALWAYS, write, *([] if kind == "SGD" else [exchange_memory, *OF_STATE])]
+    changes.remove(other_parameter)  # the old one's state stays, and PyTorch cannot save that
+    if dtype is torch.bfloat16:
+        changes.remove(negate)  # such a parameter is PyTorch's to update, and has no master there
+    for _ in range(40):
+        change = chosen.choice([None, chosen.choice(changes)])
+        try:
+            pair.step(change)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}, step {pair.number}, {change}: {error}") from error
+
+
+def test_state_that_is_transposed_in_place_is_seen() -> None:
+    if _layouts.exchange() is None:
+        pytest.skip("PyTorch is asked for addresses and sizes only")
+
+    def transpose_state(params: list[torch.Tensor], optimizer: Any) -> None:
+        optimizer.state[params[0]]["exp_avg"].t_()
+
+    pair = Pair("AdamW")
+    assert [pair.step() for _ in range(3)] == [False, True, True]
+    assert not pair.step(transpose_state)
+    pair.step()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

@@ -4,10 +4,9 @@ small tensors, so an optimizer keeps its last table. Before every step the table
 the optimizer: are parameters and state the same tensors in the same memory, laid out as before? If
 anything differs, the caller makes a new table, which costs time and nothing else.
 
-Each question is one pass over all tensors in C (`map` of a method of Tensor), since a Python loop
-takes several times as long. Lists of more than 1 KiB are avoided: behind a backward the allocator
-sorts what was freed before it gives one. A deque is made of small blocks that Python reuses.
-docs/designs/gpu.md lists what is compared.
+Each question is one call or one pass over all tensors in C. Lists of more than 1 KiB are avoided:
+behind a backward the allocator sorts what was freed before it gives one. A deque is made of small
+blocks that Python reuses. docs/designs/gpu.md lists what is compared.
 """
 
 from __future__ import annotations
@@ -17,98 +16,65 @@ import collections
 import itertools
 import operator
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Callable
+from typing import Any
 
 import torch
 
-from paceline.optim import _native, _sharded
+from paceline.optim import _layouts, _native, _sharded
+from paceline.optim._layouts import FAILURES, PLAIN, dtype_of, equal
 from paceline.optim._native import Table, Tensor
 from paceline.optim._settings import Settings
 
-PLAIN = {Tensor, torch.nn.Parameter}  # types whose memory is what their address says
-_grad_of, _dtype_of = operator.attrgetter("grad"), operator.attrgetter("dtype")
-_version_of = operator.attrgetter("_version")
-_FAILURES = AttributeError, RuntimeError, TypeError  # of asking what is no tensor with memory
-
-
-def _equal(facts: Iterable[object], expected: Iterable[object]) -> bool:
-    """Of as many facts as are expected. Makes no list."""
-    return all(map(operator.eq, facts, expected))
-
-
-class Layouts:
-    """How the elements of tensors lie in memory, and where, unless only the layout matters. For
-    contiguous tensors the number of elements says it all, and is cheaper to ask than sizes and
-    strides.
-    """
-
-    def __init__(self, tensors: Collection[Tensor], places: bool = True) -> None:
-        contiguous = all(map(Tensor.is_contiguous, tensors))
-        facts: list[Callable[[Any], object]] = [
-            # An address tells the device too.
-            Tensor.data_ptr if places else Tensor.get_device,
-            _dtype_of,
-            Tensor.is_neg,
-            Tensor.numel if contiguous else Tensor.size,
-            Tensor.is_contiguous if contiguous else Tensor.stride,
-        ]
-        self._seen = [(fact, [*map(fact, tensors)]) for fact in facts]
-
-    def same(self, tensors: Iterable[Any]) -> bool:
-        """Of as many tensors as there were."""
-        try:
-            return all(_equal(map(fact, tensors), seen) for fact, seen in self._seen)
-        except _FAILURES:
-            return False
+_grad_of, _version_of = operator.attrgetter("grad"), operator.attrgetter("_version")
 
 
 class State:
-    """Which values an optimizer's state has, under which names, and where its tensors lie. Holds
-    neither the values nor their dicts, so that memory is free as soon as the program lets it go.
+    """Which values an optimizer's state has, under which names, and where its tensors lie. It holds
+    neither the values nor their dicts, so that memory is free as soon as the program releases it.
     """
 
     def __init__(self, state: Mapping[Any, Any]) -> None:
-        dicts, values = self._dicts(state), self._values(state)
-        self._keys = [*map(id, state)]
-        self._sizes = [*map(len, dicts)]
-        self._names = [*itertools.chain.from_iterable(dicts)]
-        # A new value may have the id of one that died. It is as good if it has the same memory.
-        self._ids = [*map(id, values)]
-        try:
-            plain = PLAIN.issuperset(map(type, values))
-            self._memory = [(fact, [*map(fact, values)]) for fact in _MEMORY_OF[plain]]
-        except RuntimeError:  # a tensor without memory, such as a sparse one
-            self._memory = [(fact, [*map(fact, values)]) for fact in _MEMORY_OF[False]]
+        self._keys = array.array("Q", map(id, state))
+        # A program may keep values of its own beside the dicts of parameters.
+        self._are_dicts = [isinstance(value, dict) for value in state.values()]
+        self._all_are_dicts = all(self._are_dicts)
+        dicts = self._dicts(state)
+        values = self._values(dicts)
+        self._names = [*map(tuple, dicts)]
+        # A new value may have the id of one that died. It serves as well if it has the same memory.
+        self._ids = array.array("Q", map(id, values))
+        self._memory = None
+        if PLAIN.issuperset(map(type, values)):
+            try:
+                self._memory = _layouts.of_state(values)
+            except RuntimeError:  # a tensor without memory, such as a sparse one
+                pass
+        self._places = [] if self._memory else [*map(_memory_of, values)]
 
     def same(self, state: Mapping[Any, Any]) -> bool:
-        if len(state) != len(self._keys):
+        if len(state) != len(self._keys) or not equal(map(id, state), self._keys):
             return False
         dicts = self._dicts(state)
-        if len(dicts) != len(self._sizes) or not _equal(map(len, dicts), self._sizes):
-            return False
-        values = self._values(state)
         try:
-            return (
-                _equal(map(id, state), self._keys)
-                and _equal(itertools.chain.from_iterable(dicts), self._names)
-                and _equal(map(id, values), self._ids)
-                and all(_equal(map(fact, values), seen) for fact, seen in self._memory)
-            )
-        except _FAILURES:
+            if not equal(map(tuple, dicts), self._names):
+                return False
+            values = self._values(dicts)
+            if not equal(map(id, values), self._ids):
+                return False
+        except FAILURES:  # a dict has been replaced by something else
             return False
+        if self._memory:
+            return self._memory.same(values, are_the_same=True)
+        return equal(map(_memory_of, values), self._places)
+
+    def _dicts(self, state: Mapping[Any, Any]) -> Collection[dict[Any, Any]]:
+        if self._all_are_dicts:
+            return state.values()
+        return collections.deque(itertools.compress(state.values(), self._are_dicts))
 
     @staticmethod
-    def _dicts(state: Mapping[Any, Any]) -> Collection[dict[Any, Any]]:
-        # A program may keep values of its own beside the dicts of parameters.
-        return collections.deque(filter(_is_dict, state.values()))
-
-    @classmethod
-    def _values(cls, state: Mapping[Any, Any]) -> Collection[Any]:
-        return collections.deque(itertools.chain.from_iterable(map(dict.values, cls._dicts(state))))
-
-
-def _is_dict(value: object) -> bool:
-    return isinstance(value, dict)
+    def _values(dicts: Iterable[dict[Any, Any]]) -> Collection[Any]:
+        return collections.deque(itertools.chain.from_iterable(map(dict.values, dicts)))
 
 
 def _memory_of(value: Any) -> object:
@@ -121,41 +87,26 @@ def _memory_of(value: Any) -> object:
         return None
 
 
-# By whether all values are plain tensors: then each question is one call of C.
-_MEMORY_OF: dict[bool, list[Callable[[Any], object]]] = {
-    True: [Tensor.data_ptr, operator.attrgetter("nbytes")]
-    if hasattr(Tensor, "nbytes")
-    else [Tensor.data_ptr, Tensor.numel, _dtype_of],
-    False: [_memory_of],
-}
-
-
 class Gradients:
-    """How gradients lay in memory when the table was made. They are new tensors in every step."""
+    """How gradients lay in memory when the table was made. Each step has new tensors."""
 
     def __init__(self, grads: Collection[Tensor], parameters: Collection[Tensor]) -> None:
-        self._dtypes = [*map(_dtype_of, grads)]
-        # None if some do not lie as their parameters do: then each is looked at.
+        self._dtypes = [*map(dtype_of, grads)]
+        # None if some do not lie as their parameters do: then each is looked at in every step.
         alike = all(map(_native.alike, parameters, grads))
-        self._layouts = Layouts(grads, places=False) if alike else None
-        self._empty = sum(parameter.numel() == 0 for parameter in parameters)
+        self._layouts = _layouts.of(grads) if alike else None
 
     def set_addresses(self, grads: Collection[Any], addresses: array.array[int]) -> bool:
-        """Sets where the gradients begin, if each is there and lies as its parameter does."""
-        if not PLAIN.issuperset(map(type, grads)):
-            return False
-        if self._layouts is None or not self._layouts.same(grads):
-            return False
-        for index, address in enumerate(map(Tensor.data_ptr, grads)):
-            addresses[index] = address
-        # Others than empty tensors have memory, but for zeros that PyTorch has not made yet.
-        return addresses.count(0) == self._empty
+        """Sets where the gradients begin. Returns whether all are there and lie as their parameters
+        do.
+        """
+        return self._layouts is not None and self._layouts.set_addresses(grads, addresses)
 
     def laid_out(
         self, grads: Iterable[Any], parameters: Iterable[Tensor]
     ) -> list[Tensor | None] | None:
-        """The gradients, those that lie otherwise than their parameter copied; None stays None.
-        None for all if one is of another kind than when the table was made.
+        """Returns the gradients, and copies of those that do not lie as their parameters do; None
+        stays None. Returns None for all if one is of another kind than when the table was made.
         """
         found: list[Tensor | None] = []
         for parameter, grad, dtype in zip(parameters, grads, self._dtypes):
@@ -186,14 +137,14 @@ class CachedTable(Table):
         self._settings = settings
 
     def remember(self, optimizer: Any) -> None:
-        """Called when all rows are there: what they point to is remembered as it is now."""
+        """Remembers what the rows point to. Called when all rows are there."""
         self._state = State(optimizer.state)
         self._settings.read(optimizer)
         self._states = self._settings.states
         self._parameters = [[*group["params"]] for group in optimizer.param_groups]
         self.sharded = any(map(_sharded.is_one, self.written))
         parts = self._parts(self.written)
-        self._layouts = Layouts(parts)
+        self._layouts = _layouts.of(parts)
         # If the program writes into a 16-bit parameter, its master is made anew.
         self._halves = [one for one in self.written if one.dtype in _native.HALVES]
         self.read_versions()
@@ -203,25 +154,25 @@ class CachedTable(Table):
         self._pointers = array.array("Q", bytes(8 * len(self)))  # of the gradients
 
     def read_versions(self) -> None:
-        """After a step: later writes into 16-bit parameters are the program's."""
+        """Called after a step: later writes into 16-bit parameters are the program's."""
         self._versions = [*map(_version_of, self._halves)]
 
     def fits(self, optimizer: Any) -> bool:
-        """Whether every tensor is still the one that the table points to. Reads the options of the
-        groups for the next step.
+        """Whether the table still points to every tensor. Reads the options of the groups for the
+        next step.
         """
         return (
             self._has_the_same_parameters(optimizer.param_groups)
             and self._state.same(optimizer.state)
             and self._needs_the_same_states(optimizer)
-            and self._layouts.same(self._parts(self.written))
-            and _equal(map(_version_of, self._halves), self._versions)
+            and self._layouts.same(self._parts(self.written), are_the_same=not self.sharded)
+            and equal(map(_version_of, self._halves), self._versions)
             and all(parameter.grad is None for parameter in self._others)
         )
 
     def gradients_now(self) -> Collection[Any]:
-        """Those of all rows, None if a parameter has none. The caller holds them while it asks:
-        each request for one that nobody holds makes a new Python object.
+        """Returns the gradients of all rows, None for a parameter without one. The caller holds
+        them while it uses them: each request for one that is not held makes a new Python object.
         """
         return collections.deque(map(_grad_of, self.written))
 
@@ -236,13 +187,13 @@ class CachedTable(Table):
         return self._states == self._settings.states
 
     def _parts(self, tensors: Collection[Any]) -> Collection[Any]:
-        """This rank's part of each tensor; None stays None."""
+        """Returns this rank's part of each tensor; None stays None."""
         if not self.sharded:
             return tensors
         with torch.no_grad():
             return [*map(_sharded.local, tensors)]
 
     def _without_gradient(self, optimizer: Any) -> list[Tensor]:
-        """Parameters that had no gradient when the table was made, so they are not in it."""
+        """Returns the parameters that are not in the table, since they had no gradient."""
         ours = {id(parameter) for parameter in self.written}
         return [p for group in optimizer.param_groups for p in group["params"] if id(p) not in ours]
