@@ -28,7 +28,7 @@ def _leave_note(here: str) -> None:
     from paceline._core.imports import after_import
 
     after_import("torch", _imported)
-    # Taken out, so that no process that this one starts speaks for the rank.
+    # Removed from the environment: processes that this one starts must not report for the rank.
     failure_file = os.environ.pop("PACELINE_FAILURE_FILE", "")
     if failure_file:
         from paceline._inject import failure

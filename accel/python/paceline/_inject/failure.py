@@ -19,8 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 
-# What libraries that connect ranks say where the other end has gone: gloo and sockets, PyTorch's
-# store, gRPC (JAX, TensorFlow), PyTorch of NCCL's ncclRemoteError.
+# Texts of exceptions that mean that the other end is gone: of gloo and sockets, PyTorch's store,
+# gRPC (JAX, TensorFlow), and PyTorch about NCCL's ncclRemoteError.
 LOST_A_PEER = (
     "Connection closed by peer",
     "Connection reset by peer",
@@ -51,11 +51,9 @@ def watch(file: str) -> None:
         try:
             before(kind, error, trace)
         finally:
-            # The interpreter sets `last_value` before it calls the hook; a program that reports an
-            # error by this hook, and goes on, does not.
-            if (
-                os.getpid() == process and getattr(sys, "last_value", None) is error
-            ):  # nor is it a forked child
+            # The interpreter sets `last_value` before it calls the hook. A program that reports an
+            # error by this hook, and goes on, does not. A forked child is another process.
+            if os.getpid() == process and getattr(sys, "last_value", None) is error:
                 _write(file, f"{now} {'peer' if _blames_a_peer(error) else 'own'} {process}\n")
 
     # Programs ask whether the hook is Python's own before they set theirs, and call Python's own
@@ -66,7 +64,7 @@ def watch(file: str) -> None:
 
 
 def _blames_a_peer(error: BaseException | None) -> bool:
-    """`of_peer` is CommError's. Either may be the cause of what the program made of it."""
+    """Whether the exception, or a cause of it, is the loss of a peer. `of_peer` is CommError's."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if getattr(error, "of_peer", False) is True or any(
@@ -81,12 +79,12 @@ def _blames_a_peer(error: BaseException | None) -> bool:
 def _text_of(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # of the program's own making
+    except Exception:  # the program's own class may raise
         return ""
 
 
 def _write(file: str, text: str) -> None:
-    """Whole or not at all: the launcher may look at any time."""
+    """Writes the file whole or not at all, since the launcher may read it at any time."""
     part = f"{file}.{os.getpid()}"
     try:
         with open(part, "w") as out:  # noqa: PTH123 - pathlib would be imported into every program

@@ -27,24 +27,26 @@ def decorate(
     model: Any, optimizer: Any = None, level: str = "O1", dtype: torch.dtype = torch.bfloat16
 ) -> Any:
     """Makes a model compute in 16 bits, in place. Call it before you make a learning-rate schedule
-    and before you wrap the model (DistributedDataParallel).
+    and before you wrap the model (DistributedDataParallel). The model's answers are float32.
 
-    In a job whose numerics class does not allow it the model and the optimizer stay as they are,
-    and a line says so.
+    If the numerics class of the job does not allow it, the model and the optimizer stay as they
+    are, and a line on standard error says so.
 
     Args:
         model: a `torch.nn.Module`.
-        optimizer: needed for O2: torch's Adam, AdamW or SGD, which is exchanged for
-            paceline.optim's with its groups and state, or one of paceline.optim.
-        level: "O1" or "O2".
-        dtype: torch.bfloat16 or, on a GPU, torch.float16.
+        optimizer: for O2, PyTorch's Adam, AdamW or SGD, or an optimizer of paceline.optim. Those of
+            PyTorch are exchanged for those of paceline.optim, with groups and state.
+        level: "O1" runs the model under torch.autocast. "O2" also keeps its parameters and float32
+            buffers in `dtype`, except those of batch normalization, with float32 masters in the
+            optimizer.
+        dtype: torch.bfloat16, or torch.float16 on a GPU.
 
     Returns:
         The model, the same object; with an optimizer the pair of both.
 
     Raises:
         TypeError: the model is no module, or O2 has no float32 masters for this optimizer.
-        ValueError: another argument cannot be used. Nothing has changed then.
+        ValueError: another argument cannot be used. The text names it, and nothing has changed.
 
     Example:
         >>> model = torch.nn.Linear(4, 1)

@@ -40,7 +40,7 @@ _undo: list[Callable[[], None]] = []
 
 
 def asked() -> str:
-    """One of LEVELS if the job asks for it, empty if not; then `switch` says why not."""
+    """Returns the level that the job asks for. If it is empty, `switch` says why."""
     name, level, numerics = contract.PRECISION, told(contract.PRECISION), setting(contract.NUMERICS)
     if level in ("", "Disabled"):
         _report.switch = f"off ({name} is {level or 'not set'})"
@@ -93,8 +93,8 @@ def uninstall() -> None:
 
 
 def use_tf32() -> str:
-    """By the older of PyTorch's two ways to say it: it sets both, and programs that use either may
-    go on.
+    """Switches TF32 on by the older of PyTorch's two interfaces. It sets both, so programs may use
+    either afterwards. Returns the text for `switch`.
     """
     if not torch.version.cuda:
         return "off (TF32 is of GPUs, and this PyTorch is built without CUDA)"
@@ -102,9 +102,7 @@ def use_tf32() -> str:
 
     matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # newer ones would rather be told in their own way, which older ones do not have
+        warnings.simplefilter("ignore")  # newer releases advise their own interface
         before = matmul.allow_tf32, convolution.allow_tf32
         matmul.allow_tf32 = convolution.allow_tf32 = True
     _undo.append(functools.partial(setattr, matmul, "allow_tf32", before[0]))
@@ -121,7 +119,7 @@ class _Inside(threading.local):
 
 
 def _is_tested(call: Any) -> bool:
-    """As in 1.13 and 2.14: the module, and whatever is given to its forward."""
+    """Whether the call takes what those of 1.13 and 2.14 take: the module and any arguments."""
     code = getattr(call, "__code__", None)
     both = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
     return code is not None and (code.co_argcount, code.co_flags & both) == (1, both)
@@ -154,13 +152,13 @@ def _patch(kind: Any) -> None:
 
 
 def _device_of(model: Any) -> str:
-    """The type of the device whose autocast this model is to run under; empty where it is left as
-    it is. Never raises.
+    """Returns the type of the device whose autocast the model is to run under, or an empty text if
+    the model is left as it is. Never raises.
     """
     try:
         first = next(model.parameters(), None)
         if first is None or get_worker_info() is not None or disabled():
-            return ""  # a loss, an activation: what it is given is float32 already
+            return ""  # a loss or an activation: its inputs are float32 already
         device = first.device.type
         why = _why_not(model, first, device)
         name = f"{type(model).__module__}.{type(model).__qualname__}"

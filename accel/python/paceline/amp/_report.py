@@ -13,8 +13,9 @@ LEVELS = tuple(level for level in contract.VALUES[contract.PRECISION] if level !
 LIMIT = 64  # classes of models that explain() tells of
 
 switch = f"off ({contract.PRECISION} is not set)"
-decorated: list[str] = []  # what the program has asked for
+decorated: list[str] = []  # levels and models that the program has asked for
 left: list[str] = []  # why the last request of the program was not carried out
+
 # Class of a model, and why O1 in every module leaves it as it is; empty if it does not.
 models: collections.OrderedDict[str, str] = collections.OrderedDict()
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from paceline.amp._scaling import multiply, next_scale
 from paceline.optim import _device
 from paceline.optim._fused import Fused
 
@@ -26,7 +27,7 @@ _FUSED_TAKE_TENSORS = int(torch.__version__.split(".")[0]) >= 2
 
 
 class _Of:
-    """What is known of one optimizer until update()."""
+    """What the scaler knows of one optimizer until update()."""
 
     def __init__(self) -> None:
         self.stage = READY
@@ -39,25 +40,26 @@ _Theirs: Any = getattr(getattr(torch, "amp", None), "GradScaler", None) or torch
 
 
 class LossScaler(_Theirs):
-    """torch.amp.GradScaler with its arguments, methods, checkpoints and results, to the bit. The
-    host never waits for the device: the device decides whether a step is skipped, what gradients
-    are divided by, and the next scale. So a step may be captured in a CUDA graph.
+    """`torch.amp.GradScaler` without waits: its arguments, methods, checkpoints and results, to the
+    bit. The device decides whether a step is skipped, what gradients are divided by, and the next
+    scale. So a CUDA graph may capture a step. Source: Micikevicius et al., arXiv:1710.03740.
 
-    On a GPU it takes the optimizers of paceline.optim, and torch's with fused=True. On the CPU it
+    On a GPU it takes the optimizers of paceline.optim, and PyTorch's with fused=True. On the CPU it
     takes every optimizer. It is an instance of GradScaler, so trainers accept it. `get_scale` and
-    `state_dict` wait for the device. Use one scaler for each device; it does not serve gradients
-    that ranks hold parts of (FSDP).
+    `state_dict` wait for the device. Use one scaler for each device. It does not serve gradients of
+    which ranks hold parts (FSDP).
 
     Args:
-        device: not needed: the device is that of the first loss.
-        init_scale: the first scale.
-        growth_factor: the scale is multiplied by it after `growth_interval` steps without a skip.
-        backoff_factor: the scale is multiplied by it after a step that was skipped.
-        growth_interval: a number of steps.
+        device: is not needed: the device is that of the first loss.
+        init_scale: the first scale, above 0.
+        growth_factor: above 1; multiplies the scale after `growth_interval` steps without a skip.
+        backoff_factor: between 0 and 1; multiplies the scale after a step that was skipped.
+        growth_interval: steps, at least 1.
         enabled: False makes every method do nothing but call the optimizer.
 
     Raises:
-        TypeError, ValueError: an argument is out of range; the text names it.
+        TypeError: `device` is no device.
+        ValueError: an argument is out of range; the text names it.
 
     Example:
         >>> model = torch.nn.Linear(4, 1)
@@ -95,10 +97,8 @@ class LossScaler(_Theirs):
         self._enabled = enabled
         self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
         self._growth_interval = growth_interval
-        self._begin = (
-            init_scale,
-            0,
-        )  # scale and steps since it changed, before there is a device to hold them
+        # The scale and the steps since it changed, before a device holds them.
+        self._begin = (init_scale, 0)
         self._scale: Tensor | None = None
         self._tracker: Tensor | None = None
         self._optimizers: dict[int, _Of] = {}
@@ -118,7 +118,16 @@ class LossScaler(_Theirs):
         return self._enabled
 
     def scale(self, outputs: Any) -> Any:
-        """A loss, or a list or tuple of losses, times the scale."""
+        """Multiplies losses by the scale.
+
+        Args:
+            outputs: a loss of any shape, or a list or tuple of losses, of which the result has the
+                same form.
+
+        Raises:
+            TypeError: something else was given.
+            RuntimeError: a loss is on another device than the first one.
+        """
         if not self._enabled:
             return outputs
         if isinstance(outputs, (list, tuple)):
@@ -159,7 +168,13 @@ class LossScaler(_Theirs):
     # ------------------------------------------------------------
 
     def unscale_(self, optimizer: Any) -> None:
-        """Divides the gradients now, so that they can be clipped or looked at before step()."""
+        """Divides the gradients by the scale, in place, so that they can be clipped or looked at
+        before `step`. The optimizers of paceline.optim clip by themselves (`max_grad_norm`).
+
+        Raises:
+            ValueError: a gradient is float16, where the division would lose small ones.
+            RuntimeError: called twice for the optimizer, or after its `step`.
+        """
         if not self._enabled:
             return
         of = self._of(optimizer)
@@ -175,8 +190,8 @@ class LossScaler(_Theirs):
         of.stage = UNSCALED
 
     def _divide(self, optimizer: Any, inverse: Tensor, whole: bool) -> Tensor:
-        """Multiplies the gradients in place, and answers a tensor that is not 0 if one of them was
-        not finite. `whole` refuses those that lose bits by it.
+        """Multiplies the gradients in place. Returns a tensor that is not 0 if one of them was not
+        finite. With `whole` it refuses gradients that would lose bits.
         """
         scale, _ = self._held()
         found = torch.full((), 0.0, dtype=torch.float32, device=scale.device)
@@ -198,21 +213,24 @@ class LossScaler(_Theirs):
             by_dtype.setdefault(grad.dtype, []).append(grad)
         with torch.no_grad():
             for grads in by_dtype.values():
-                _multiply(grads, found, inverse)
+                multiply(grads, found, inverse)
         return found
 
     # -- steps
     # ------------------------------------------------------------
 
     def step(self, optimizer: Any, *args: Any, **options: Any) -> Any:
-        """optimizer.step() with gradients divided by the scale, which changes nothing where one of
-        them is not finite.
+        """Has the optimizer step with gradients divided by the scale. If a gradient is not finite,
+        parameters and state stay as they are. Returns what the optimizer's step does.
+
+        Raises:
+            RuntimeError: a closure was given, or the optimizer has stepped since `update`.
+            TypeError: on a GPU, the optimizer cannot skip a step without a wait of the host.
         """
         if not self._enabled:
             return optimizer.step(*args, **options)
-        if any(
-            value is not None for value in (*args, *options.values())
-        ):  # some trainers pass on that there is no closure
+        # Some trainers pass closure=None.
+        if any(value is not None for value in (*args, *options.values())):
             raise RuntimeError(
                 f"{_WHAT}step takes no closure or other arguments: a skipped step cannot be"
                 " repeated"
@@ -253,7 +271,7 @@ class LossScaler(_Theirs):
             of.found = [self._divide(optimizer, torch.ones_like(scale), whole=False)]
             return self._told(optimizer, scale, of.found[0])
         of.found = [torch.full((), 0.0, dtype=torch.float32, device=scale.device)]
-        optimizer.found_inf_out = of.found[0]  # its own pass over the gradients says it
+        optimizer.found_inf_out = of.found[0]  # the step's own pass over the gradients sets it
         try:
             return self._told(optimizer, scale, None)
         finally:
@@ -271,8 +289,14 @@ class LossScaler(_Theirs):
         return self._optimizers.setdefault(id(optimizer), _Of())
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
-        """The scale of the next step: smaller if one was skipped, larger after growth_interval that
-        were not; or `new_scale`.
+        """Sets the scale of the next step. Call it once after the steps of all optimizers.
+
+        Args:
+            new_scale: the scale, a number or a tensor of one element. None lowers it if a step was
+                skipped, and raises it after `growth_interval` steps that were not.
+
+        Raises:
+            RuntimeError: no optimizer has stepped since the last call.
         """
         if not self._enabled:
             return
@@ -285,7 +309,7 @@ class LossScaler(_Theirs):
                 f"{_WHAT}update is called before step(): no gradient has been looked at"
             )
         else:
-            _next_scale(
+            next_scale(
                 scale,
                 tracker,
                 functools.reduce(torch.add, found),
@@ -299,13 +323,15 @@ class LossScaler(_Theirs):
     # ------------------------------------------------------------
 
     def get_scale(self) -> float:
-        """Waits for the device."""
+        """Returns the scale of the next step. Waits for the device."""
         if not self._enabled:
             return 1.0
         return self._begin[0] if self._scale is None else float(self._scale)
 
     def state_dict(self) -> dict[str, Any]:
-        """That of torch.amp.GradScaler, which may load it. Waits for the device."""
+        """Returns what torch.amp.GradScaler's state_dict does; either class loads it. Waits for the
+        device.
+        """
         if not self._enabled:
             return {}
         return {
@@ -317,7 +343,11 @@ class LossScaler(_Theirs):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """One of torch.amp.GradScaler, or of this class."""
+        """Loads a state of torch.amp.GradScaler or of this class.
+
+        Raises:
+            ValueError: the state lacks an entry; the text names it.
+        """
         if not self._enabled:
             return
         names = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
@@ -336,46 +366,3 @@ class LossScaler(_Theirs):
         if self._scale is not None and self._tracker is not None:
             self._scale.fill_(self._begin[0])  # in place: a captured graph reads it there
             self._tracker.fill_(self._begin[1])
-
-
-@functools.cache
-def _on_cpu_too() -> bool:
-    """Whether this PyTorch's own operations for scaling run on the CPU: since 2.3."""
-    try:
-        values = (
-            torch.zeros((), dtype=dtype, device="cpu")
-            for dtype in (torch.float32, torch.int32, torch.float32)
-        )
-        torch._amp_update_scale_(*values, 2.0, 0.5, 1)
-    except (NotImplementedError, RuntimeError):
-        return False
-    return True
-
-
-def _multiply(grads: list[Tensor], found: Tensor, inverse: Tensor) -> None:
-    if found.device.type != "cpu" or _on_cpu_too():
-        torch._amp_foreach_non_finite_check_and_unscale_(grads, found, inverse)
-        return
-    for grad in grads:
-        found.copy_(torch.maximum(found, (~torch.isfinite(grad)).any().to(found.dtype)))
-        # 16-bit values are multiplied in float32, as there.
-        product = (
-            grad.float() * inverse
-            if grad.dtype in (torch.float16, torch.bfloat16)
-            else grad * inverse
-        )
-        grad.copy_(torch.where(inverse == 1, grad, product.to(grad.dtype)))
-
-
-def _next_scale(
-    scale: Tensor, tracker: Tensor, found: Tensor, growth: float, backoff: float, interval: int
-) -> None:
-    if scale.device.type != "cpu" or _on_cpu_too():
-        torch._amp_update_scale_(scale, tracker, found, growth, backoff, interval)
-        return
-    larger = (scale.double() * growth).float()
-    smaller = (scale.double() * backoff).float()
-    grows = tracker + 1 == interval
-    kept = torch.where(grows & torch.isfinite(larger), larger, scale)
-    scale.copy_(torch.where(found != 0, smaller, kept))
-    tracker.copy_(torch.where((found != 0) | grows, torch.zeros_like(tracker), tracker + 1))

@@ -25,8 +25,8 @@ class Cuda:
 
     @contextlib.contextmanager
     def beside(self) -> Any:
-        """On a stream of its own: what autograd keeps of streams must not be the default one's when
-        the step is captured.
+        """Runs a step on a stream of its own. Autograd remembers streams, and a capture must not
+        find the default one among them.
         """
         if self._stream is None:
             self._stream = torch.cuda.Stream()
@@ -36,17 +36,16 @@ class Cuda:
         torch.cuda.current_stream().wait_stream(self._stream)
 
     def capture(self, run: Callable[[], Any]) -> Callable[[], Any]:
-        """What replays it, and answers what `run` did."""
+        """Captures `run`. Returns a function that replays it and returns what `run` returned."""
         before, pool = torch.cuda.current_stream(), torch.cuda.graph_pool_handle()
         try:
             graph, answer = self._captured(run, pool)
         except BaseException:
-            # Where the device itself has failed nothing can be mended, and the program's error is
-            # the one to tell.
+            # If the device itself has failed, nothing can be mended, and the program's error is the
+            # one to raise.
             with contextlib.suppress(Exception):
-                torch.cuda.set_stream(
-                    before
-                )  # PyTorch leaves it where the driver refuses the capture
+                # PyTorch leaves the stream set if the driver refuses the capture.
+                torch.cuda.set_stream(before)
                 self._recover(pool)
             raise
 
@@ -57,7 +56,7 @@ class Cuda:
         return replay
 
     def _captured(self, run: Callable[[], Any], pool: Any) -> tuple[Any, Any]:
-        """The graph, whose memory is of this pool, and what `run` answered."""
+        """Returns the graph, whose memory is of this pool, and what `run` returned."""
         graph = torch.cuda.CUDAGraph()
         # Other threads may go on with what they do (pinning, collectives).
         known = inspect.signature(torch.cuda.graph.__init__).parameters
@@ -73,7 +72,7 @@ class Cuda:
         error until a capture has ended (https://github.com/pytorch/pytorch/issues/171263).
         """
         device, inside = torch.cuda.current_device(), torch._C
-        with contextlib.suppress(AttributeError, TypeError):  # before 2.3 nobody else can close it
+        with contextlib.suppress(AttributeError, TypeError):  # before 2.3 it cannot be closed
             # Since 2.8; and its older name.
             end = (
                 getattr(inside, "_cuda_endAllocateToPool", None)
@@ -82,12 +81,10 @@ class Cuda:
             try:
                 end(device, pool)
             except RuntimeError:
-                # it is closed: the capture came to its end, and what failed is the program's
-                # function alone
+                # The pool is closed: the capture has ended, and the program's function failed.
                 return
-            with contextlib.suppress(
-                RuntimeError
-            ):  # a pool that is kept costs memory, the random numbers matter more
+            # A pool that stays costs memory, but the random numbers below matter more.
+            with contextlib.suppress(RuntimeError):
                 inside._cuda_releasePool(device, pool)
         self._captured(
             functools.partial(torch.zeros, (), device=self.type), torch.cuda.graph_pool_handle()

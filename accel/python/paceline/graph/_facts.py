@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a captured step has taken for granted: the form of its inputs, where parameters lie, modes,
-and the numbers of optimizers. Each fact has a name, a value, and what to do where it is another one
-now.
+"""The facts that a captured step depends on: the form of its inputs, where parameters lie, modes,
+and the numbers of optimizers. Each fact has a name, a value, and the remedy if the value changes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _NUMBER = (
 
 
 class Inputs:
-    """Arguments of a step, taken apart: tensors by name, and all else."""
+    """The arguments of a step: tensors by name, and all other values by name."""
 
     def __init__(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> None:
         self.tensors: dict[str, Tensor] = {}
@@ -64,7 +63,7 @@ class Inputs:
 
 
 def with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """The arguments again, with other tensors in the same places."""
+    """Returns the arguments with other tensors in the same places."""
     if isinstance(value, Tensor):
         return next(tensors)
     if isinstance(value, Mapping):
@@ -136,8 +135,8 @@ def of_optimizers(optimizers: list[Any]) -> Iterator[tuple[str, Any, str]]:
 
 
 class Quick:
-    """Whether a model and optimizers are as they were, asked in about 0.15 ms for 160 parameters:
-    what has changed is then looked for.
+    """Compares a model and optimizers with what they were, in about 0.15 ms for 160 parameters.
+    Only if something differs, the slower functions below look for it.
     """
 
     def __init__(self, model: Any, optimizers: list[Any]) -> None:
@@ -188,7 +187,7 @@ def of_torch() -> Iterator[tuple[str, Any, str]]:
 
 
 def first_change(before: list[tuple[str, Any, str]], now: list[tuple[str, Any, str]]) -> str:
-    """What is not as it was, and what to do; empty where all is."""
+    """Returns what has changed first and its remedy, or an empty text."""
     for (name, old, remedy), (other, new, _) in zip(before, now):
         if name != other:
             return f"there is {other} in the place of {name}: call recapture()"
@@ -206,7 +205,7 @@ def _same(old: Any, new: Any) -> bool:
         return True
     try:
         return type(old) is type(new) and bool(old == new)
-    except Exception:  # of a class of the program's, which cannot be compared
+    except Exception:  # the program's own class may raise
         return False
 
 

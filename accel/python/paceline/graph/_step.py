@@ -22,43 +22,51 @@ _WARMUP_OF_DDP = 11
 
 
 class WholeStep:
-    """A training step that is captured once and then replayed. Calling it makes one step, and
-    returns what the function returned.
+    """A training step that is captured once and then replayed. A call makes one step, and returns
+    what the function returned.
 
     The first calls run the function as it is, and watch it. The next call captures it. Each further
-    call copies its tensors into those of the capture and replays that. The tensors of the answer
-    are the same ones after every replay: clone what you keep.
+    call copies its tensors into those of the capture and replays that. After every replay the
+    result is in the same tensors: clone what you keep. Use it from one thread.
 
-    A capture repeats what it saw. If a step cannot be repeated, the call raises `Refused` before
-    anything of that step has happened. The reasons: the host reads a value, inputs are on the CPU,
-    or a shape, a path, a Python number, a parameter or a mode has changed. Call the function itself
-    then, which makes the step as always. What a step does besides using the device (counting,
-    logging) happens in the first calls only. With PACELINE_CUDA_GRAPH=Disabled
-    (`spec.acceleration.cudaGraph` of a job) every step is made as always. Use it from one thread.
+    A replay repeats what the capture saw. If a step cannot be repeated, the call raises `Refused`
+    before anything of that step has happened. Call the function itself then. Causes are:
+
+    - the host reads a value of the device;
+    - a shape, a path through the code or a Python number changes;
+    - inputs are on the CPU;
+    - parameters or modes are others.
+
+    What a step does besides using the device (counting, logging) happens in the first calls only.
+    With PACELINE_CUDA_GRAPH=Disabled (`spec.acceleration.cudaGraph` of a job) every call runs the
+    function.
 
     Args:
         function: makes one training step with the arguments that it is given.
-        model: the module that the step trains; its parameters and modes are watched.
-        optimizer: the optimizer of the step, or a list of them; likewise.
+        model: the module that the step trains. Its parameters and modes are watched.
+        optimizer: the optimizer of the step, or a list of them, watched likewise.
         warmup: steps before the capture, at least 2; with DistributedDataParallel at least 11.
         examine: False leaves out watching the operations of the first steps.
-        backend: for tests: what runs and captures in place of CUDA.
+        backend: for tests: runs and captures in place of CUDA.
 
     Raises:
-        TypeError, ValueError: an argument cannot be used; the text names it.
+        TypeError: the function cannot be called, or model or optimizer is something else.
+        ValueError: `warmup` is below 2.
 
     Example:
-        >>> def train(batch):  # doctest: +SKIP
+        >>> model = torch.nn.Linear(4, 1)
+        >>> optimizer = paceline.optim.AdamW(model.parameters())
+        >>> def train(batch):
         ...     optimizer.zero_grad()
         ...     loss = model(batch).mean()
         ...     loss.backward()
         ...     optimizer.step()
         ...     return loss
-        >>> step = WholeStep(train, model=model, optimizer=optimizer)  # doctest: +SKIP
-        >>> for batch in loader:  # doctest: +SKIP
+        >>> step = paceline.graph.WholeStep(train, model=model, optimizer=optimizer)
+        >>> for batch in torch.ones(3, 8, 4):
         ...     try:
         ...         loss = step(batch)
-        ...     except paceline.graph.Refused:
+        ...     except paceline.graph.Refused:  # for example: the machine has no GPU
         ...         loss = train(batch)
     """
 
@@ -109,8 +117,8 @@ class WholeStep:
         self.recapture()
 
     def recapture(self) -> None:
-        """Forgets the capture, if there is one: the next calls are made as always, and looked at,
-        and then the step is captured anew.
+        """Forgets the capture, if there is one. The next calls run the function and watch it, and
+        then the step is captured anew. Call it when a changed shape or learning rate is to stay.
         """
         self._made = 0
         self._seen: list[watch.Operation] | None = None
@@ -123,6 +131,7 @@ class WholeStep:
 
     @property
     def is_captured(self) -> bool:
+        """Whether the next call replays."""
         return self._replay is not None
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -143,7 +152,7 @@ class WholeStep:
         assert self._replay is not None
         answer = self._replay()
         if trace.lib is not None:
-            explicit_step(-1)  # no optimizer's step is called that could tell it
+            explicit_step(-1)  # a replay calls no optimizer's step, which would mark it
         return answer
 
     def _check(self, inputs: facts.Inputs) -> None:
@@ -192,8 +201,8 @@ class WholeStep:
         return [*inputs.facts(), *own]
 
     def _warm_up(self, inputs: facts.Inputs, args: Any, options: Any) -> Any:
-        """A step as always. What speaks against a capture is said by the next call, which is not
-        made: this one is.
+        """Runs the function, and watches it. If it cannot be captured, the next call says so:
+        this step has been made, and that one not.
         """
         taken = self._taken_for_granted(inputs)
         looked = self._examine and self._made >= self._warmup - 2  # the first ones make state

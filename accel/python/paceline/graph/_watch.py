@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step asks of the device, operation by operation, and what of it a captured step could not
-do: values that the host reads, and whatever is not the same in the next step.
+"""Lists the operations of a step on the device, and finds what a captured step could not do: values
+that the host reads, and operations that differ from step to step.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# Folders whose code is not the program's: what a program does is told by its own line.
+# Folders whose code is not the program's. A message names the program's own line.
 _NOT_THE_PROGRAMS = tuple(
     os.path.dirname(os.path.realpath(path)) + os.sep  # noqa: PTH120
     for path in (torch.__file__, os.path.dirname(__file__))  # noqa: PTH120
 )
 
 _READS = ("_local_scalar_dense", "is_nonzero", "equal")
-# How large their answer is, is known on the device alone.
+# The size of their results is known on the device only.
 _SIZED_BY_VALUES = (
     "nonzero",
     "masked_select",
@@ -38,7 +38,7 @@ class Operation:
     name: str  # of ATen
     of: tuple[Any, ...]  # shapes, types and devices of its tensors, and its numbers
     line: str  # of the program
-    read: str  # what the host has to wait for; empty: nothing
+    read: str  # what the host waits for; empty: nothing
 
 
 class Watch(TorchDispatchMode):
@@ -112,7 +112,7 @@ def _described(value: Any) -> Any:
 
 
 def _line() -> str:
-    frame = sys._getframe()  # in autograd's own thread nobody may have called the mode from Python
+    frame = sys._getframe()  # in autograd's own thread there may be no frame of the program
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith("<") and not os.path.realpath(file).startswith(_NOT_THE_PROGRAMS):
@@ -122,8 +122,8 @@ def _line() -> str:
 
 
 def why_not(one: Sequence[Operation], other: Sequence[Operation]) -> str:
-    """Why a step whose operations were these, and in the step before those, cannot be captured;
-    empty where it can.
+    """Returns why a step cannot be captured whose operations were `other`, and `one` in the step
+    before; empty if it can.
     """
     for operation in other:
         if operation.read:

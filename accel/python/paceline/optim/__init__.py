@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers that read and write each value once per step: torch.optim.Optimizer subclasses with
-torch's own arguments, state and state_dict.
+"""Optimizers that read and write each value once per step. They are subclasses of
+torch.optim.Optimizer with PyTorch's own arguments, state and state_dict.
 
-    optimizer = paceline.optim.AdamW(model.parameters(), lr=1e-3, max_grad_norm=1.0)
+The library updates dense parameters of any shape in float32, bfloat16 and float16, on the CPU or on
+one GPU of compute capability 8.0 or later. PyTorch's own code updates all others in the same step;
+`paceline.explain()` says which, and why. Numerics class: Reordered.
 
-float32 parameters on the CPU or on one GPU, and bfloat16 and float16 ones with float32 moments and
-master weights. What is not among these (other devices and dtypes, capturable on the CPU,
-differentiable) is updated by torch's own code in the same step; `paceline.explain()` says what and
-why. `Offload` keeps the state of any of them in the host's memory. Numerics class: Reordered.
+A gradient scaler steps them as any other optimizer. `optimizer.scaled_step(scaler)` does what
+`scaler.step(optimizer)` does, without the scaler's own pass over the gradients.
 """
 
 from __future__ import annotations

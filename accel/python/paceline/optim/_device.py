@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizers of libpaceline.so on GPUs (paceline/optim_device.h): a `Plan` is made once of an
-optimizer's parameters and state, and serves every step until one of them is another tensor. A step
-reads the addresses of gradients and launches on the current stream; nothing waits, and nothing is
-copied between host and device.
+"""The optimizers of libpaceline.so on GPUs (paceline/optim_device.h). A `Plan` is made once of an
+optimizer's parameters and state, and serves every step until one of them changes. A step reads the
+addresses of gradients and launches on the current stream. Nothing waits, and nothing is copied
+between host and device.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Call(ctypes.Structure):
 
 
 class Functions:
-    """The exported functions, typed. Raises OSError or AttributeError where there are none."""
+    """The exported functions, typed. Raises OSError or AttributeError if the library has none."""
 
     def __init__(self) -> None:
         function = functools.partial(library.typed, library.opened())
@@ -82,7 +82,7 @@ def functions() -> Functions:
 
 
 def _why(ask: Callable[..., int], *arguments: Any) -> str:
-    """What a function says that answers a reason; empty where it has none."""
+    """Returns the reason that a function of the library writes, or an empty text."""
     missing = _native.why_unavailable()
     if missing:
         return missing
@@ -96,13 +96,15 @@ def _why(ask: Callable[..., int], *arguments: Any) -> str:
 
 @functools.cache
 def why_unavailable(index: int) -> str:
-    """Empty where this device's optimizers can run in the library; else the reason."""
+    """Returns why the library cannot update on this device, or an empty text."""
     return _why(lambda *arguments: functions().open(*arguments), index)
 
 
 @functools.cache
 def why_not_everywhere() -> str:
-    """Empty if every device of the driver can; else why one cannot. No device is touched."""
+    """Returns why the library cannot update on one of the driver's devices, or an empty text. Uses
+    no device.
+    """
     return _why(lambda *arguments: functions().everywhere(*arguments))
 
 
@@ -119,14 +121,13 @@ def is_capturing() -> bool:
 
 
 def why_not(optimizer: Any, group: dict[str, Any], parameter: Tensor, device: torch.device) -> str:
-    """Empty where the library can update this parameter on this device; else why torch has to."""
+    """Returns why PyTorch has to update this parameter on this device, or an empty text."""
     if parameter.device != device:
         return "parameters on several devices"
     if group.get("differentiable"):
         return "differentiable=True"
     if group.get("dampening"):
-        # Whether a buffer holds something is known on the device alone, and torch's state has no
-        # place for it.
+        # Only the device knows whether a buffer holds something, and PyTorch's state cannot say it.
         return "dampening on a GPU"
     why = optimizer._why_not(parameter, parameter.grad, device.type)
     if why:
@@ -140,16 +141,13 @@ def why_not(optimizer: Any, group: dict[str, Any], parameter: Tensor, device: to
 
 @dataclass
 class Asked:
-    """What a step is asked for beside the update. All but the limit are scalars of any device, or
-    None.
-    """
+    """What a step does beside the update. All but the limit are scalars on any device, or None."""
 
     max_grad_norm: float | None = None
     grad_scale: Tensor | None = None  # gradients are divided by it
     found_inf: Tensor | None = None  # not 0: nothing changes
-    found_inf_out: Tensor | None = (
-        None  # on the device: 1 if a gradient is not finite, and nothing changes then
-    )
+    # On the device: set to 1 if a gradient is not finite, and nothing changes then.
+    found_inf_out: Tensor | None = None
 
 
 class Plan(CachedTable):
@@ -165,19 +163,19 @@ class Plan(CachedTable):
         # Each of the gradients asked for last was there, and like the one that the table was made
         # for.
         self.all_given = False
-        self.beside: list[
-            Tensor
-        ] = []  # what kernels write on the device that is neither the optimizer's nor the table
+        # Tensors on the device that kernels write, and that belong neither to the optimizer nor to
+        # the table.
+        self.beside: list[Tensor] = []
 
     def begin(self, optimizer: Any, group: dict[str, Any]) -> None:
-        """The group of all rows added from now on. All of an optimizer's, so that a group's number
-        is its place.
+        """Sets the group of all rows that are added from now on. Called for all groups of the
+        optimizer, so that a group's number is its place.
         """
         self._settings.add(optimizer, self, group)
 
     def seal(self, optimizer: Any) -> None:
         self.remember(optimizer)
-        # An empty gradient has no address, and is one all the same.
+        # An empty gradient has no address, but counts as a gradient.
         self._empty = [
             index for index, part in enumerate(self._parts(self.written)) if part.numel() == 0
         ]
@@ -210,8 +208,8 @@ class Plan(CachedTable):
         self._asked: tuple[float | None, tuple[int, ...]] | None = None
 
     def take_gradients(self) -> bool:
-        """Those that the parameters have now, for the next step. False where one of them is no
-        longer what the table was made for.
+        """Takes the parameters' gradients for the next step. Returns false if one of them is of
+        another kind than when the table was made.
         """
         self.stepping = self.written
         whole = self.gradients_now()
@@ -237,14 +235,14 @@ class Plan(CachedTable):
         return True
 
     def step_with(self, asked: Asked) -> None:
-        """With the gradients that were taken and the groups that were read."""
+        """Launches the step, with the gradients that were taken and the groups that were read."""
         self.done = False
         call = self.call
         for index in self._empty:
             self._pointers[index] = 1 if self.written[index].grad is not None else 0
         stream = stream_of(self.device)
         if stream != self._stream and self.device.type == "cuda":
-            # Should the table be freed, then not before this stream's steps are done.
+            # The table must not be freed before this stream's steps are done.
             for one in (self._table, self._norm_out, *self.beside):
                 one.record_stream(torch.cuda.current_stream(self.device))
         scale, found_inf = self._scalar(asked.grad_scale), self._scalar(asked.found_inf)
@@ -254,7 +252,7 @@ class Plan(CachedTable):
             stream,
             *map(_place_of, (scale, found_inf, asked.found_inf_out)),
         )
-        if (limit, pointers) != self._asked:  # else it stands in the call
+        if (limit, pointers) != self._asked:  # otherwise the call already has them
             self._asked = limit, pointers
             (
                 call.groups,
@@ -294,7 +292,7 @@ def _check(status: int) -> None:
 
 
 def fill(plan: Plan, optimizer: Any, add: Callable[[Table, dict[str, Any], Tensor], None]) -> Plan:
-    """With all parameters that have a gradient now, and brings it to the device."""
+    """Adds all parameters that have a gradient, and copies the table to the device."""
     for group in optimizer.param_groups:
         plan.begin(optimizer, group)
         for parameter in group["params"]:
@@ -329,9 +327,9 @@ def _make(optimizer: Any, device: torch.device) -> Plan | None:
 
 
 def _over_ranks(asked: Asked, grads: list[Any]) -> tuple[Asked, Tensor | None]:
-    """What the kernels are asked for where each rank has a part of the gradients: their norm is of
-    all ranks, so PyTorch makes it, and clipping is part of what gradients are divided by. Answers
-    the norm too, if there is to be one; nothing waits.
+    """Returns what to ask of the kernels if each rank has a part of the gradients, and the norm if
+    it is wanted. The norm is of all ranks, so PyTorch computes it. Clipping becomes a part of the
+    number that gradients are divided by. Nothing waits.
     """
     if asked.max_grad_norm is None and asked.found_inf_out is None:
         return asked, None
@@ -358,14 +356,10 @@ def _asked_of(optimizer: Any) -> Asked:
 
 
 def step(optimizer: Any) -> bool:
-    """Whether the step was made here: all parameters with a gradient are on one GPU, and the
-    library's to update. Where every tensor is what it was in the last step, with as few calls as
-    that can be known by.
+    """Makes the step if all parameters with a gradient are on one GPU, and the library can update
+    them. Returns whether it did. While no tensor changes, the last step's plan serves.
     """
-    asked, norm = (
-        _asked_of(optimizer),
-        None,
-    )  # first: from here to the launch nobody exchanges a gradient
+    asked, norm = _asked_of(optimizer), None  # may run other code, so it comes first
     plan = optimizer._plan
     if plan is None or not plan.fits(optimizer) or not plan.take_gradients():
         first = next(

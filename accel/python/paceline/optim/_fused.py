@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the optimizers of paceline.optim share: dividing the parameters between the library and
-torch, loss scaling and clipping folded into the update, master weights, and a state_dict that goes
-both ways between torch's class and ours.
+"""What the optimizers of paceline.optim share. They divide the parameters between the library and
+PyTorch, and fold loss scaling and clipping into the update. They keep master weights, and exchange
+state_dicts with PyTorch's classes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from paceline.optim import _device, _host, _native, _report, _sharded
 from paceline.optim._native import HALVES, Table, Tensor
 
 MASTER = "master_param"
-# Since 2.0 a scaler leaves its numbers as attributes of the optimizer; before, it passed itself to
-# step.
+# Since 2.0 a scaler leaves its numbers as attributes of the optimizer. Before, it passed itself to
+# `step`.
 _SCALER_LEAVES_ATTRIBUTES = int(torch.__version__.split(".")[0]) >= 2
 
 
 class Fused:
-    """A mixin in front of a torch.optim.Optimizer subclass, which says in `_add` how its parameters
-    enter the table and updates in its own `step` what the library does not.
+    """A mixin in front of a subclass of torch.optim.Optimizer. A class says in `_add` how its
+    parameters enter the table. Its PyTorch base class updates what the library does not.
     """
 
     param_groups: list[dict[str, Any]]
@@ -33,17 +33,17 @@ class Fused:
     max_grad_norm: float | None = None
     master_weights: bool = True
     _of_elements = True  # no element's update depends on others
-    # Of the last step with max_grad_norm, before clipping and after unscaling. On a GPU it is a
-    # tensor there, and reading it waits.
+    # The L2 norm of all gradients of the last step, if max_grad_norm is set: after unscaling and
+    # before clipping. On a GPU it is a tensor there, and reading it waits.
     grad_norm: float | Tensor | None = None
     _step_supports_amp_scaling = _SCALER_LEAVES_ATTRIBUTES
-    # Where a GPU's step says whether a gradient was not finite; it changes nothing then. Of
-    # paceline.amp.LossScaler.
+    # paceline.amp.LossScaler's tensor on a GPU. A step sets it to 1, and changes nothing, if a
+    # gradient is not finite.
     found_inf_out: Tensor | None = None
     _scaler: Any = None
     _plan: _device.Plan | None = None
     _host_table: _host.HostTable | None = None
-    _tables = 0  # made since one served another step
+    _tables = 0  # tables that were made since one served another step
     _written: dict[int, int]
 
     def _set_up(self, max_grad_norm: float | None, master_weights: bool) -> None:
@@ -63,8 +63,8 @@ class Fused:
 
     @untraced
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update. Returns what the closure does. A gradient scaler (torch.amp.GradScaler) may
-        call it: unscaling is folded into the update, so gradients stay as they are, scaled.
+        """Makes one update. Returns what the closure returns, or None without one. A gradient
+        scaler may call it. Unscaling is a part of the update, so the gradients stay scaled.
         """
         loss = None
         if closure is not None:
@@ -79,9 +79,9 @@ class Fused:
 
     @untraced
     def scaled_step(self, scaler: Any) -> Any:
-        """`scaler.step(self)` in fewer passes: the norm that clipping needs also tells whether a
-        gradient is not finite, so the scaler's own pass over the gradients is left out.
-        scaler.update() follows as usual.
+        """Does what `scaler.step(self)` does, in fewer passes. The norm that clipping needs also
+        tells whether a gradient is not finite, so the scaler's own pass over the gradients is left
+        out. `scaler.update()` follows as usual.
         """
         states: Any = getattr(scaler, "_per_optimizer_states", None)
         ready = (
@@ -89,8 +89,8 @@ class Fused:
             and scaler.is_enabled()
             and getattr(scaler, "_scale", None) is not None
         )
-        # On a GPU the scaler's own pass stays: what it finds there is of the device, and the host
-        # does not wait for it.
+        # On a GPU the scaler's own pass stays: its result is on the device, and the host does not
+        # wait for it.
         on_device = any(p.device.type == _device.KIND for p in self._with_grad())
         if (
             not ready
@@ -109,7 +109,9 @@ class Fused:
         return any(why or _sharded.is_one(parameter) for _, parameter, why in self._candidates())
 
     def _candidates(self) -> Iterator[tuple[dict[str, Any], Tensor, str]]:
-        """Every parameter with a gradient, and why it is torch's to update (empty: it is ours)."""
+        """Yields each parameter with a gradient, and why PyTorch has to update it (empty: the
+        library does).
+        """
         missing = _native.why_unavailable()
         for index, group in enumerate(self.param_groups):
             option = next(
@@ -157,15 +159,15 @@ class Fused:
         outcome = _report.outcome_of(self)
         outcome.elsewhere = {}
         others: list[dict[str, Any]] = []
-        # Taken out while it serves: another thread's step makes its own, and so does the next one
-        # should this fail.
+        # Removed while it serves: a step of another thread makes its own table. So does the next
+        # step if this one fails.
         table: _host.HostTable | None = self.__dict__.pop("_host_table", None)
         grads = None if table is None else table.gradients(self)
         served = grads is not None
         cached = table
         if table is None or not served:
             table, others = self._tabulate()
-            # What it points to is remembered before anything lets other threads run.
+            # It remembers what it points to before anything lets other threads run.
             cached = None if others else self._cached(table)
         outcome.fused = len(table)
         if self._scaler is not None:
@@ -196,7 +198,7 @@ class Fused:
             self._host_table = cached
 
     def _tabulate(self) -> tuple[_host.HostTable, list[dict[str, Any]]]:
-        """What the library updates, and torch's share in groups."""
+        """Returns the table for the library, and PyTorch's share in groups."""
         table = _host.HostTable(type(self))
         others: list[dict[str, Any]] = []
         elsewhere = _report.outcome_of(self).elsewhere
@@ -217,14 +219,14 @@ class Fused:
         return table, others
 
     def _cached(self, table: _host.HostTable) -> _host.HostTable | None:
-        """A table that was made for this step, if it is to serve later ones. While tables serve one
-        step only, it is tried at steps 1, 2, 4, 8 and so on.
+        """Returns the table if it can serve later steps, else None. While tables serve one step
+        only, this is tried at steps 1, 2, 4, 8 and so on.
         """
         return table.cached(self) if (self._tables + 1) & self._tables == 0 else None
 
     def _take_scale(self, table: Table) -> float:
-        """In scaled_step: tells the scaler whether a gradient was not finite, and answers what the
-        gradients are multiplied by, 0 where the step is to be skipped.
+        """Tells the scaler of scaled_step whether a gradient is not finite. Returns the factor of
+        the gradients, 0 if the step is to be skipped.
         """
         state = self._scaler._per_optimizer_states[id(self)]
         norm = table.norm() if len(table) else 0.0
@@ -249,8 +251,8 @@ class Fused:
         return any(map(_sharded.is_one, self._with_grad()))
 
     def _clip_shards(self, multiplier: float, in_place: bool) -> float:
-        """All ranks ask for the norm here, whoever updates their shards. Answers what is left to
-        multiply by.
+        """Clips by the norm over all ranks. All of them come here, even if the library cannot
+        update their shards. Returns the factor that the gradients are still to be multiplied by.
         """
         assert self.max_grad_norm is not None
         grads = [p.grad for p in self._with_grad()]
@@ -263,7 +265,7 @@ class Fused:
         return 1.0
 
     def _scale_in_place(self, multiplier: float) -> None:
-        """For parameters that torch updates: their gradients must be unscaled and clipped."""
+        """Unscales and clips the gradients themselves, for parameters that PyTorch updates."""
         with_grad = self._with_grad()
         if multiplier != 1:
             for parameter in with_grad:
@@ -272,7 +274,7 @@ class Fused:
             self.grad_norm = float(torch.nn.utils.clip_grad_norm_(with_grad, self.max_grad_norm))
 
     def _by_torch(self, groups: list[dict[str, Any]]) -> None:
-        """Lets torch's own class update these."""
+        """Has PyTorch's own class update the parameters of these groups."""
         kept = self.param_groups
         attributes = {
             name: self.__dict__.pop(name)
@@ -288,7 +290,8 @@ class Fused:
 
     def _torch_step(self) -> None:
         step = super().step  # type: ignore[misc]
-        # Without the profiler's hook, which is around ours already: the user's step hooks run once.
+        # Without the profiler's hook, which is around our step already: the user's step hooks run
+        # once.
         function = step.__func__
         while getattr(function, "hooked", False):
             function = function.__wrapped__
@@ -310,8 +313,8 @@ class Fused:
 
     @staticmethod
     def _float_state(state: dict[str, Any], key: str, parameter: Tensor, base: Tensor) -> Tensor:
-        """A float32 state tensor that lies as the parameter does: as it is, converted, or new. Of a
-        shard it is one too.
+        """Returns a float32 state tensor that lies as the parameter does: the one that is there, a
+        converted one, or a new one. The state of a shard is a shard too.
         """
         found = state.get(key)
         own = None if found is None else _sharded.local(found.detach())
@@ -337,9 +340,9 @@ class Fused:
         return step
 
     def _master(self, parameter: Tensor, base: Tensor, state: dict[str, Any]) -> Tensor | None:
-        """The fp32 value behind a 16-bit parameter. What the program has written into the parameter
-        itself since our last step (a loaded checkpoint, an average) counts: there the master is the
-        parameter again.
+        """Returns the float32 values behind a 16-bit parameter, or None if it has none. Where the
+        program has written into the parameter since the last step (a loaded checkpoint, an
+        average), the master becomes the parameter again.
         """
         if base.dtype not in HALVES or not self.master_weights:
             state.pop(MASTER, None)
@@ -359,7 +362,7 @@ class Fused:
         return master
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's, from torch's optimizer or ours; float32 moments of 16-bit parameters stay
+        """Loads a state of this class or of PyTorch's. Float32 moments of 16-bit parameters stay
         float32.
         """
         super().load_state_dict(state_dict)  # type: ignore[misc]
@@ -374,6 +377,6 @@ class Fused:
                     exact = isinstance(value, Tensor) and value.dtype is torch.float32
                     if exact and isinstance(held, Tensor) and held.dtype in HALVES:
                         state[key] = value.detach().to(held.device, copy=True)
-                # torch's class has rounded it on its way: what is left of it is no master.
+                # PyTorch's class has rounded it, so it is no master any more.
                 if MASTER in state and state[MASTER].dtype is not torch.float32:
                     del state[MASTER]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of an optimizer on the CPU, which serves the next steps too while every tensor is what
-it was (_cache.py).
+"""The table of an optimizer on the CPU. It serves the next steps too while no tensor changes
+(_cache.py).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _LEFT_TO_TORCH = "capturable", "differentiable"  # options of groups
 
 
 class HostTable(CachedTable):
-    """Made row by row for one step."""
+    """A table that is made row by row for one step, and may serve later ones."""
 
     def __init__(self, kind: Any) -> None:
         super().__init__(Settings(None, kind._add_group))
 
     def cached(self, optimizer: Any) -> HostTable | None:
-        """Itself, ready for its step and for later ones; None if it cannot serve later steps."""
+        """Returns itself, ready for this step and later ones, or None if it cannot serve those."""
         if (
             not self.written
             or self._write_back
-            or self.has_flags()  # those of a first step, which later steps do not have
+            or self.has_flags()  # later steps do not have the flags of a first one
             or len(self._groups) != len(optimizer.param_groups)
             or any(map(_sharded.is_one, self.written))
         ):
@@ -39,7 +39,7 @@ class HostTable(CachedTable):
         except RuntimeError:
             return None  # a tensor without memory or version
         self._masters = optimizer.master_weights
-        self._words = []  # they stand in the rows
+        self._words = []  # the rows have them
         return self
 
     def stepped(self) -> None:
@@ -47,8 +47,8 @@ class HostTable(CachedTable):
         self.read_versions()
 
     def gradients(self, optimizer: Any) -> Collection[Tensor] | None:
-        """Points the table to the present gradients and groups. Answers the gradients, which the
-        caller holds until the step is over; None if the table does not serve this step.
+        """Points the table to the gradients and groups as they are now. Returns the gradients,
+        which the caller holds until the step is over; None if the table does not serve this step.
         """
         grads = self.gradients_now()
         if not self._gradients.set_addresses(grads, self._pointers) or not self.fits(optimizer):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LAMB and LARS: each tensor's update is scaled by its norm (You et al., arXiv:1904.00962 and
-arXiv:1708.03888). torch has neither, so what the library does not update is computed here by the
-same formulas in torch's operations.
+"""LAMB and LARS, which scale each tensor's update by norms. PyTorch has neither. So what the
+library does not update is computed here, by the same formulas in PyTorch's operations.
 """
 
 from __future__ import annotations
@@ -37,18 +36,43 @@ class _Layerwise(Fused, torch.optim.Optimizer):
 
 
 def _ratio(above: Tensor, below: Tensor, norm: Tensor, other: Tensor, adapt: bool) -> Tensor:
-    """above / below, or 1 where one of the two norms is 0; without a wait for the device."""
+    """Returns above / below, or 1 if one of the two norms is 0. Does not wait for the device."""
     one = torch.ones_like(above)
     return torch.where((norm > 0) & (other > 0), above / below, one) if adapt else one
 
 
 class LAMB(_Layerwise):
-    """Adam's update (bias corrected, with decoupled weight decay) times the tensor's norm over the
-    update's. A group with `adapt=False`, as is usual for biases and norms together with
-    weight_decay=0, is updated as AdamW does.
+    """Adam for large batches: the update of a tensor is scaled by the norm of the tensor over the
+    norm of the update. Moments are bias corrected, weight decay is decoupled, and state is float32.
+    Source: You et al., arXiv:1904.00962.
 
-    `max_grad_norm` clips by the norm of all gradients within the step; `master_weights` keeps
-    float32 values behind 16-bit parameters.
+    Args:
+        params: the parameters or groups of them, as PyTorch takes them.
+        lr: learning rate, at least 0.
+        betas: how much of its past each of the two moments keeps in a step, each in [0, 1).
+        eps: added to the root of the second moment.
+        weight_decay: times the parameter, is added to the update before its norm is taken.
+        adapt: False leaves out the norms, so that the group is updated as AdamW does. That is
+            usual, with weight_decay=0, for biases and normalizations.
+        maximize: goes up the gradient.
+        max_grad_norm: scales the gradients down so that the L2 norm of all of them together, after
+            unscaling, is at most this. None does not clip. `grad_norm` then holds the norm before
+            clipping: a float, or on a GPU a tensor there.
+        master_weights: keeps a float32 value behind each bfloat16 and float16 parameter
+            (`state["master_param"]`), which is updated and then rounded.
+
+    Raises:
+        ValueError: an argument is out of range.
+        RuntimeError: by `step`, if a gradient is sparse, or a 16-bit parameter is not the
+            library's to update and has no master.
+
+    Example:
+        >>> model = torch.nn.Linear(4, 1)
+        >>> optimizer = paceline.optim.LAMB(model.parameters(), lr=2e-3)
+        >>> model(torch.ones(8, 4)).sum().backward()
+        >>> optimizer.step()
+        >>> paceline.explain(as_dict=True)["fused optimizers"]["seen"][-1]["fused_tensors"]
+        2
     """
 
     def __init__(
@@ -135,12 +159,39 @@ class LAMB(_Layerwise):
 
 
 class LARS(_Layerwise):
-    """SGD with momentum whose gradient, weight decay included, is scaled by trust_coefficient times
-    the tensor's norm over the gradient's and the decay's. A group with `adapt=False`, as is usual
-    for biases and norms together with weight_decay=0, is updated as SGD does.
+    """SGD for large batches: the gradient of a tensor, weight decay included, is scaled by
+    `trust_coefficient * |p| / (|g| + weight_decay * |p| + eps)`, with the norms of tensor and
+    gradient. Momentum buffers are float32. Source: You et al., arXiv:1708.03888.
 
-    `max_grad_norm` clips by the norm of all gradients within the step; `master_weights` keeps
-    float32 values behind 16-bit parameters.
+    Args:
+        params: the parameters or groups of them, as PyTorch takes them.
+        lr: learning rate, at least 0.
+        momentum: how much of its past the buffer keeps in a step; 0 keeps no buffer.
+        weight_decay: times the parameter, is added to the gradient.
+        nesterov: looks one step of the momentum ahead.
+        trust_coefficient: above 0.
+        eps: at least 0.
+        adapt: False leaves out the norms, so that the group is updated as SGD does. That is usual,
+            with weight_decay=0, for biases and normalizations.
+        maximize: goes up the gradient.
+        max_grad_norm: scales the gradients down so that the L2 norm of all of them together, after
+            unscaling, is at most this. None does not clip. `grad_norm` then holds the norm before
+            clipping: a float, or on a GPU a tensor there.
+        master_weights: keeps a float32 value behind each bfloat16 and float16 parameter
+            (`state["master_param"]`), which is updated and then rounded.
+
+    Raises:
+        ValueError: an argument is out of range.
+        RuntimeError: by `step`, if a gradient is sparse, or a 16-bit parameter is not the
+            library's to update and has no master.
+
+    Example:
+        >>> model = torch.nn.Linear(4, 1)
+        >>> optimizer = paceline.optim.LARS(model.parameters(), lr=0.1)
+        >>> model(torch.ones(8, 4)).sum().backward()
+        >>> optimizer.step()
+        >>> paceline.explain(as_dict=True)["fused optimizers"]["seen"][-1]["fused_tensors"]
+        2
     """
 
     def __init__(

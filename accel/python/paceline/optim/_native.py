@@ -46,7 +46,7 @@ class Group(ctypes.Structure):
 
 
 class Functions:
-    """The exported functions, typed. Raises OSError or AttributeError where there are none."""
+    """The exported functions, typed. Raises OSError or AttributeError if the library has none."""
 
     def __init__(self) -> None:
         function = functools.partial(library.typed, library.opened())
@@ -67,15 +67,15 @@ def functions() -> Functions:
 
 @functools.cache
 def why_unavailable() -> str:
-    """Empty where the library can be used; else the reason. Asked once: a library that appears
-    later would make some of a job's steps differ from others.
+    """Returns why the library cannot be used, or an empty text. Asked once: a library that appears
+    later would make some steps of a job differ from others.
     """
     return library.why_unavailable(functions)
 
 
 def why_not(parameter: Tensor, grad: Tensor, device_type: str = "cpu") -> str:
-    """Empty where the library can update this tensor, or the part of it that is here, on a device
-    of this type; else why torch has to.
+    """Returns why PyTorch has to update this tensor. Empty if the library can update it, or this
+    rank's part of it, on a device of this type.
     """
     if _sharded.is_one(parameter):
         why = _sharded.why_apart(parameter, grad)
@@ -110,7 +110,7 @@ def why_not(parameter: Tensor, grad: Tensor, device_type: str = "cpu") -> str:
 
 
 def has_no_memory(tensor: Tensor) -> bool:
-    """Of what has elements, as zeros that PyTorch has not made yet."""
+    """Whether a tensor with elements has no memory, as zeros that PyTorch has not made yet."""
     return tensor.data_ptr() == 0 and tensor.numel() > 0
 
 
@@ -129,16 +129,14 @@ def is_dense(tensor: Tensor) -> bool:
 
 
 def alike(base: Tensor, other: Tensor) -> bool:
-    """Whether element i of one lies where element i of the other does, relative to their
-    beginnings.
-    """
+    """Whether element i lies as far from the start of one tensor as from that of the other."""
     if base.shape != other.shape:
         return False
     return base.stride() == other.stride() or (base.is_contiguous() and other.is_contiguous())
 
 
 def laid_out_as(base: Tensor, other: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """`other`, as it is if it lies in memory as the dense `base` does, else copied so."""
+    """Returns `other` if it lies in memory as the dense `base` does, else a copy that does."""
     wanted = dtype or other.dtype
     if other.dtype is wanted and alike(base, other) and not other.is_neg():
         return other
@@ -146,7 +144,7 @@ def laid_out_as(base: Tensor, other: Tensor, dtype: torch.dtype | None = None) -
 
 
 class Table:
-    """What one call updates. Keeps everything it points to alive; used once."""
+    """The tensors that one call updates. Keeps alive what it points to, and is used once."""
 
     def __init__(self) -> None:
         self._words: list[int] = []
@@ -161,13 +159,13 @@ class Table:
         return len(self.written)
 
     def add_group(self, kind: int, flags: int, **values: float) -> None:
-        """The group of all rows added from now on."""
+        """Sets the group of all rows that are added from now on."""
         self._groups.append(
             Group(size=ctypes.sizeof(Group), kind=kind, flags=flags, grad_multiplier=1.0, **values)
         )
 
     def base_of(self, parameter: Tensor) -> Tensor:
-        """The parameter, or a dense copy that is written back after the step."""
+        """Returns the parameter, or a dense copy that is written back after the step."""
         base = own = _sharded.local(parameter.detach())
         if not is_dense(base):
             base = torch.empty_like(base).copy_(base)
@@ -211,7 +209,7 @@ class Table:
         )
 
     def has_flags(self) -> bool:
-        """Whether a row has one, as a first step's may."""
+        """Whether a row has a flag, as rows of a first step may."""
         return any(kinds >> 16 & 0xFFFF for kinds in self._words[KINDS_WORD::ROW_WORDS])
 
     def _address(self) -> int:
@@ -220,7 +218,7 @@ class Table:
         return self._rows.buffer_info()[0]
 
     def norm(self) -> float:
-        """Of all gradients together; not finite exactly where one of them is not."""
+        """Returns the L2 norm of all gradients. It is not finite exactly if a gradient is not."""
         result = ctypes.c_double()
         status = functions().norm(
             self._address(), len(self), torch.get_num_threads(), ctypes.byref(result)
@@ -254,6 +252,6 @@ def check(status: int) -> None:
 
 
 def clip_factor(norm: float, limit: float) -> float:
-    """As torch.nn.utils.clip_grad_norm_ computes it."""
+    """Returns the factor that torch.nn.utils.clip_grad_norm_ computes."""
     factor = limit / (norm + 1e-6)
     return factor if math.isnan(factor) else min(1.0, factor)

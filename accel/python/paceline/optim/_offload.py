@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers whose state lies in the host's memory: the GPU holds parameters and gradients alone.
-What ZeRO-Offload does for one process (https://arxiv.org/abs/2101.06840), without its delayed
-update: results are those of the same optimizer on the CPU, to the bit.
+"""Optimizers whose state lies in the host's memory, while the GPU holds parameters and gradients.
+ZeRO-Offload (Ren et al., arXiv:2101.06840) does this for one process, with an update that comes a
+step late. Here it does not, so results are those of the same optimizer on the CPU, to the bit.
 """
 
 from __future__ import annotations
@@ -19,22 +19,33 @@ Tensor = torch.Tensor
 
 
 class Offload(torch.optim.Optimizer):
-    """`kind`, one of paceline.optim's classes, over the parameters, with its arguments, made on the
-    CPU:
+    """An optimizer of this package that works in the host's memory, for parameters on a GPU. It
+    leaves the GPU's memory to the model. Source: Ren et al., arXiv:2101.06840.
 
-        optimizer = paceline.optim.Offload(paceline.optim.AdamW, model.parameters(), lr=1e-4,
-        max_grad_norm=1.0)
+    A step copies the gradients into pinned memory, 2 bytes a value in bfloat16. It updates there,
+    and writes the parameters back in their own dtype. The host holds the state, masters of 16-bit
+    parameters, and a copy of parameters and gradients. The step waits for the gradients, so no CUDA
+    graph can capture it. Checkpoints are those of `kind`; an Offload itself cannot be pickled.
+    Numerics class: Reordered.
 
-    A step copies gradients into pinned memory (2 bytes a value in bfloat16), updates there, and
-    writes the parameters back in their own dtype (2 bytes); 16-bit parameters have float32 masters
-    there. The host's memory: the optimizer's state, a copy of the parameters and one of the
-    gradients. What the program writes into a parameter between steps counts where PyTorch sees it;
-    after writing through `.data` or a pointer, call refresh(). Checkpoints are those of `kind`. The
-    step waits for the gradients, so it cannot be captured in a CUDA graph. Numerics class:
-    Reordered.
+    Args:
+        kind: AdamW, Adam, SGD, LAMB or LARS of paceline.optim.
+        params: the parameters or groups of them, as PyTorch takes them.
+        options: the other arguments of `kind`.
 
-    ValueError: `kind` is another class. TypeError: DTensors, and pickling (save state_dict()).
-    RuntimeError: sparse gradients.
+    Raises:
+        ValueError: `kind` is another class.
+        TypeError: a parameter is a DTensor.
+        RuntimeError: by `step`, if a gradient is sparse.
+
+    Example:
+        >>> model = torch.nn.Linear(4, 1)
+        >>> kind = paceline.optim.AdamW
+        >>> optimizer = paceline.optim.Offload(kind, model.parameters(), lr=1e-4, max_grad_norm=1.0)
+        >>> model(torch.ones(8, 4)).sum().backward()
+        >>> optimizer.step()
+        >>> round(optimizer.grad_norm, 3)
+        17.889
     """
 
     def __init__(self, kind: type, params: Iterable[Any], **options: Any) -> None:
@@ -59,7 +70,9 @@ class Offload(torch.optim.Optimizer):
 
     @property
     def grad_norm(self) -> float | None:
-        """Of the last step with max_grad_norm, before clipping and after unscaling."""
+        """The L2 norm of all gradients of the last step, after unscaling and before clipping. None
+        without `max_grad_norm`.
+        """
         return self._inner.grad_norm
 
     @property
@@ -73,6 +86,7 @@ class Offload(torch.optim.Optimizer):
 
     @untraced
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Makes one update. Returns what the closure returns, or None without one."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -96,7 +110,9 @@ class Offload(torch.optim.Optimizer):
         return loss
 
     def refresh(self) -> None:
-        """The next step begins with the parameters as they are now, whoever wrote into them."""
+        """Has the next step begin with the parameters as they are now. Call it after the program
+        has written into them through `.data` or a pointer, which PyTorch does not see.
+        """
         self._seen.clear()
 
     def state_dict(self) -> dict[str, Any]:
@@ -142,12 +158,12 @@ class Offload(torch.optim.Optimizer):
                     )
 
     def _take_options(self) -> None:
-        """A schedule moves those of the groups that the program sees."""
+        """Copies the groups' options to the inner optimizer: schedules change those outside."""
         for group, inner in zip(self.param_groups, self._inner.param_groups):
             inner.update({name: value for name, value in group.items() if name != "params"})
 
     def _fetch(self) -> None:
-        """Gradients, and what the program has written into parameters, into the host's memory."""
+        """Copies gradients, and parameters that the program has written into, to the host."""
         for event in self._written_back:
             event.synchronize()
         self._written_back = []
@@ -192,7 +208,7 @@ def _like_memory(parameter: Tensor) -> dict[str, Any]:
 
 
 def _recorded(devices: set[torch.device]) -> list[Any]:
-    """An event on the present stream of each GPU."""
+    """Records an event on the current stream of each GPU, and returns the events."""
     events = []
     for device in devices:
         if device.type == "cuda":

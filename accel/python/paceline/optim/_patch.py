@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's own Adam, AdamW and SGD updated by the library, in programs that do not know Paceline.
-Off unless the job asks:
-
-PACELINE_OPTIMIZER=Auto   and PACELINE_NUMERICS not Bitwise: results differ from PyTorch's by
-rounding (class Reordered).
-
-An optimizer given to `paceline.accelerate` is updated so in any case.
+Off unless the job asks for it by PACELINE_OPTIMIZER=Auto, and PACELINE_NUMERICS is not Bitwise:
+results differ from PyTorch's by rounding (class Reordered). An optimizer that the program gives to
+`paceline.accelerate` is updated so in any case.
 
 `step` of the classes is replaced in place: instances, their types, state and checkpoints stay
-PyTorch's. A step is ours if all of the optimizer's parameters are float32 tensors, or shards of
-such, on the CPU or on one GPU that there are kernels for, and no option asks for something else;
-otherwise the original runs. Only for classes whose arguments are those of a tested PyTorch.
+PyTorch's. A step is ours if all parameters of the optimizer are float32 tensors, or shards of such,
+on the CPU or on one GPU that has kernels. No option may ask for something else. Otherwise the
+original runs. Only classes are patched whose arguments are those of a tested PyTorch.
 
-Ranks that train together use it all, or none (_ranks.py).
+Of ranks that train together all use it, or none (_ranks.py).
 """
 
 from __future__ import annotations
@@ -74,12 +71,12 @@ TESTED: dict[str, list[set[str]]] = {
 }
 
 GIVEN = "on (for those given to paceline.accelerate)"
-_everywhere = False  # else only what was given to paceline.accelerate
+_everywhere = False  # False: only optimizers that were given to paceline.accelerate
 _undo: list[Callable[[], None]] = []
 
 
 def wanted() -> str:
-    """Empty where the job asks for it; else why not."""
+    """Returns an empty text if the job asks for it, else why not."""
     return why_off(contract.OPTIMIZER, "PyTorch's optimizers are", "fused optimizers")
 
 
@@ -98,7 +95,7 @@ def install() -> None:
 
 
 def _patch_all() -> list[str]:
-    """Puts our step into PyTorch's classes, once. Answers which."""
+    """Puts our step into PyTorch's classes, once. Returns their names."""
     if not _patched:
         _patched.extend(name for name in TESTED if _patch(getattr(torch.optim, name)))
         if _patched:
@@ -113,8 +110,8 @@ def _patch_all() -> list[str]:
 
 
 def accelerate(optimizer: Any) -> str:
-    """Has this one updated by the library where it can. Answers why not, empty where it will be.
-    Where ranks train together, all call it.
+    """Has the library update this optimizer's parameters. Returns why it cannot, or an empty text.
+    If ranks train together, all of them call this.
     """
     outcome = _report.outcome_of(optimizer)
     if isinstance(optimizer, Fused):
@@ -160,10 +157,11 @@ def _patch(kind: Any) -> bool:
         )
         return False
     if "step" not in kind.__dict__:
-        return True  # inherits a step that is replaced where it is
-    # Once the class has had an instance, PyTorch's profiling is around the step, and our marks
-    # around that: ours goes inside, so that whoever has got hold of the outer one (a learning-rate
-    # schedule) reaches it as well.
+        return True  # the class inherits a step, which is replaced in the other class
+
+    # Once the class has had an instance, PyTorch's profiling is around the step, and our marks are
+    # around that. Our step goes inside of both. So a learning-rate schedule that holds the outer
+    # one reaches it too.
     holder, original = None, kind.step
     while getattr(original, "hooked", False):
         holder, original = original, original.__wrapped__
@@ -198,7 +196,7 @@ def _patch(kind: Any) -> bool:
 
 
 def _cell_of(holder: Any, held: Any) -> Any:
-    """Where a wrapper keeps the function that it calls."""
+    """Returns the cell in which a wrapper keeps the function that it calls."""
     return next(
         (cell for cell in getattr(holder, "__closure__", None) or () if cell.cell_contents is held),
         None,
@@ -209,7 +207,7 @@ def _given(optimizer: Any) -> bool:
     return getattr(optimizer, "_paceline_optimizer", False)
 
 
-_steps: list[Any] = []  # that took the place of PyTorch's
+_steps: list[Any] = []  # our functions in the place of PyTorch's
 _patched: list[str] = []  # classes
 
 
@@ -237,15 +235,13 @@ _plain: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 
 
 def _is_ours(optimizer: Any) -> bool:
-    """Whether the optimizer's own step is one of ours. A subclass that overrides it may count on
-    what torch's does.
+    """Whether the optimizer's own step is one of ours. A subclass that overrides it may depend on
+    what PyTorch's step does.
     """
     kind: Any = type(optimizer)
     plain = _plain.get(kind)
     if plain is None:
-        plain = _plain[kind] = _leads_to_ours(
-            kind.step
-        )  # the profiler's hook and our marks are wrapped around
+        plain = _plain[kind] = _leads_to_ours(kind.step)
     return plain
 
 
@@ -253,7 +249,7 @@ _said: set[str] = set()
 
 
 def _update(optimizer: Any) -> bool:
-    """Whether the step was made. Whatever goes wrong before it leaves it to torch."""
+    """Whether the step was made. If something fails before it, PyTorch makes the step."""
     began = time.perf_counter()
     outcome = _report.outcome_of(optimizer)
     outcome.elsewhere = {}
@@ -277,8 +273,8 @@ def _update(optimizer: Any) -> bool:
 
 
 def _by_us(table: Table, optimizer: Any) -> tuple[int, str, str]:
-    """How many tensors have a gradient, where they are, and why the step is torch's; empty where it
-    was made.
+    """Makes the step. Returns how many tensors have a gradient, where they are, and why the step is
+    left to PyTorch; empty if it was made.
     """
     why = _native.why_unavailable()
     if not why and not _ranks.why_refused(True):
@@ -304,7 +300,7 @@ def _with_gradient(optimizer: Any) -> list[tuple[dict[str, Any], Tensor]]:
 
 
 def _on_cpu(table: Table, optimizer: Any, found: list[tuple[dict[str, Any], Tensor]]) -> str:
-    """Why the step is torch's; empty where it was made."""
+    """Makes the step. Returns why it is left to PyTorch; empty if it was made."""
     why = next(
         filter(None, (_torch_state.why_not(optimizer, group, p, "cpu") for group, p in found)), ""
     )

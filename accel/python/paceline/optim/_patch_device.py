@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own optimizers on a GPU, in programs that do not know Paceline: the table of _device.py
-over the state that torch's step would have made. That keeps Adam's step counts in the host's
-memory; the kernels count in the device's, and both go on together.
+"""PyTorch's own optimizers on a GPU, in programs that do not know Paceline. The table of _device.py
+serves the state that PyTorch's step would make. That state has Adam's step counts in the host's
+memory. The kernels count in the device's memory, and both counts go on together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paceline.optim._native import Table, Tensor
 
 
 class _Counting(Plan):
-    """A plan whose steps are counted in the host's memory too."""
+    """A plan that counts its steps in the host's memory too."""
 
     def __init__(
         self, optimizer: Any, device: torch.device, found: list[tuple[dict[str, Any], Tensor]]
@@ -40,12 +40,12 @@ class _Counting(Plan):
     ) -> None:
         made: list[_torch_state.Made] = []
         _torch_state.add(optimizer, table, group, parameter, made, next(self._counters, None))
-        # Before the table is sealed, which is of the state. Should the launch be refused: without
-        # dampening a buffer of zeros is as good as none.
+        # Before the table is sealed, which remembers the state. If the launch is refused, the
+        # buffer does no harm: without dampening a buffer of zeros equals none.
         _torch_state.keep(optimizer, made)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Of addresses, so a copy of an optimizer, or one in a file, has none."""
+        """Copied or saved as None: a plan is made of addresses."""
         return type(None), ()
 
     def seal(self, optimizer: Any) -> None:
@@ -64,15 +64,15 @@ class _Counting(Plan):
         )
 
     def count(self) -> None:
-        """After a step: what had a gradient has one more."""
+        """Counts a step of each parameter that had a gradient."""
         functions().count(
             self._steps.buffer_info()[0], self._counts, self.call.grads, len(self._steps)
         )
 
 
 def step_again(table: Table, optimizer: Any) -> int:
-    """The step, where every tensor is what it was in the last one: how many there are. 0 where
-    nothing was done, since that needs a closer look. Raises as step does.
+    """Makes the step if no tensor has changed since the last one. Returns the number of tensors; 0
+    if it did nothing, since a closer look is needed. Raises as `step` does.
     """
     plan: _Counting | None = getattr(optimizer, "_paceline_plan", None)
     if plan is None or _device.is_capturing() or any(map(_why_not_group, optimizer.param_groups)):
@@ -84,16 +84,17 @@ def step_again(table: Table, optimizer: Any) -> int:
 
 
 def step(table: Table, optimizer: Any, found: list[tuple[dict[str, Any], Tensor]]) -> str:
-    """Why the step is torch's; empty where it was made. `found`: parameters that have a gradient,
-    and their groups. `table.done`, should it raise: something was updated.
+    """Makes the step. Returns why it is left to PyTorch; empty if it was made. `found`: parameters
+    that have a gradient, and their groups. If it raises, `table.done` tells whether something was
+    updated.
     """
     if _device.is_capturing():
         return "a CUDA graph is being captured"
     why = next(filter(None, map(_why_not_group, optimizer.param_groups)), "")
     if why:
         return why
-    # Kept by the optimizer itself: a table of all would keep alive what parameters' hooks hold,
-    # which may be the optimizer.
+    # The optimizer itself keeps the plan. A table of all plans would keep parameters alive, and
+    # their hooks may hold the optimizer.
     plan: _Counting | None = getattr(optimizer, "_paceline_plan", None)
     if plan is not None and plan.fits(optimizer) and plan.take_gradients():
         _launch(table, plan, optimizer)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the ranks that train together may all use the library: replicas whose ranks rounded
-differently would drift apart. They agree when their process group begins, or where the program asks
-for it, through the group's store: all, or none. One that cannot be heard of within a minute counts
-as one that cannot.
+"""Whether the ranks that train together may all use the library. Replicas whose ranks round
+differently would drift apart, so all use it or none. The ranks agree through the store of their
+process group, when the group begins or when the program asks for it. A rank that is silent for a
+minute counts as one that cannot.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from paceline.optim import _device, _native
 
 
 class Agreement:
-    """What the ranks have agreed in the process group that is open now; None: nothing yet."""
+    """The agreement of the ranks in the open process group. None: there is none yet."""
 
     verdict: bool | None = None
     devices = False  # on GPUs too
 
 
 def watch(module: Any) -> list[Callable[[], None]]:
-    """Has every process group begin with an agreement. Answers what puts the originals back."""
+    """Has every process group begin with an agreement. Returns functions that undo this."""
     undo: list[Callable[[], None]] = []
     original = module.init_process_group
 
@@ -54,8 +54,8 @@ def watch(module: Any) -> list[Callable[[], None]]:
 
 
 def agree_once() -> None:
-    """For a program that asks in a process group which began without an agreement: all its ranks
-    call this at the same place.
+    """Agrees in a process group that began without an agreement. All its ranks call this at the
+    same place.
     """
     module = sys.modules.get("torch.distributed.distributed_c10d")
     if module is not None and module.is_initialized() and Agreement.verdict is None:
@@ -67,8 +67,8 @@ def agree_once() -> None:
 
 
 def _agree(module: Any) -> None:
-    """All ranks come here at the same time, out of the same call. The last one to arrive writes
-    what all then read.
+    """Makes the agreement. All ranks come here in the same call. The last one to arrive writes the
+    verdict, and all read it.
     """
     Agreement.verdict, Agreement.devices = None, False
     ranks = module.get_world_size()
@@ -89,14 +89,14 @@ def _agree(module: Any) -> None:
     try:
         verdict = await_verdict(store, name, ranks)
     except Exception:
-        store.add(f"{name}/unable", 1)  # whoever comes later learns of it
+        store.add(f"{name}/unable", 1)  # ranks that come later read it
         raise
     Agreement.verdict, Agreement.devices = verdict != "no", verdict == "yes"
 
 
 def _why_not_on_gpus(module: Any) -> str:
-    """Empty where each of this host's GPUs has kernels. Not asked of a process that has nothing to
-    do with GPUs: the driver would be woken.
+    """Returns why the library cannot update on one of this host's GPUs, or an empty text. A process
+    that does not use GPUs does not ask, since that would start the driver.
     """
     backend = getattr(module, "get_backend_config", module.get_backend)()
     if "nccl" not in str(backend) and not torch.cuda.is_initialized():
@@ -106,8 +106,8 @@ def _why_not_on_gpus(module: Any) -> str:
 
 @functools.cache
 def alone(why: str) -> None:
-    """Says, once, that this rank's GPU is updated by PyTorch though the ranks have agreed on the
-    library: they were asked for the driver and files alone.
+    """Says once that PyTorch updates on this rank's GPU though the ranks agreed on the library. The
+    agreement asks for driver and files only, and here a module could not be loaded.
     """
     say(
         "PyTorch's own step runs on this rank, and the library's on others, so their parameters"
@@ -116,8 +116,8 @@ def alone(why: str) -> None:
 
 
 def why_refused(on_device: bool) -> str:
-    """Empty where this process may use the library, or its kernels on a GPU, without leaving other
-    ranks behind.
+    """Returns why this process may not use the library, or its kernels on a GPU, since other ranks
+    cannot. Empty if it may.
     """
     distributed = sys.modules.get("torch.distributed")
     ranks = 1

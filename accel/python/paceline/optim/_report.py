@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of each optimizer's parameters in this process, for paceline.explain(). Holds no
-optimizer alive, but tells of those that have gone too.
+"""Who updates each optimizer's parameters in this process, for paceline.explain(). It keeps no
+optimizer alive, and also tells of optimizers that are gone.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Any
 
 from paceline._core import contract, reports
 
-TIMES = 1024  # of an optimizer's last steps
+TIMES = 1024  # steps whose times are kept for each optimizer
 
 
 class Outcome:
-    """Of one optimizer's last step, and how long its steps took."""
+    """What one optimizer's last step did, and how long its steps took."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.fused = 0
         self.where = "the CPU"
-        self.device = ""  # why a GPU's parameters are not the library's
-        self.elsewhere: dict[str, int] = {}
-        self.never = ""  # why none of its steps can be ours
-        self.steps = 0  # by the library, some of the tensors at least
+        self.device = ""  # why the library does not update on the GPU
+        self.elsewhere: dict[str, int] = {}  # tensors that PyTorch updates, by the reason
+        self.never = ""  # why the library makes none of its steps
+        self.steps = 0  # steps in which the library updated at least one tensor
         self._times: collections.deque[float] = collections.deque(maxlen=TIMES)
 
     def stepped(self, seconds: float) -> None:
-        """A step has taken so long: on the CPU the update, on a GPU what the host did for it."""
+        """Notes the time of a step: on the CPU that of the update, on a GPU that of the host."""
         if self.fused:
             self.steps += 1
             self._times.append(seconds)
@@ -65,7 +65,7 @@ class Outcome:
         }
 
 
-LIMIT = 64  # of those told of: a program may make optimizers without end
+LIMIT = 64  # optimizers that explain() tells of; a program may make any number
 _outcomes: weakref.WeakKeyDictionary[Any, Outcome] = weakref.WeakKeyDictionary()
 _all: collections.deque[Outcome] = collections.deque(maxlen=LIMIT)
 switch = f"off ({contract.OPTIMIZER} is not set)"  # of the patch of PyTorch's own optimizers

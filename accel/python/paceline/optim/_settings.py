@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an optimizer's groups ask of a step, as the library reads it. It is made anew where the
-program has changed a group since: beside parameters and learning rates they hold numbers and their
-like, so that another value is another object. Learning rates are read before every step, as
-schedules change them.
+"""The settings of an optimizer's groups, as the library reads them. They are made anew if the
+program has changed a group. Beside parameters and learning rates a group holds values that cannot
+change in place, so another value is another object. Learning rates are read before every step,
+since schedules change them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import torch
 
 from paceline.optim._native import AMSGRAD, Group, Table, Tensor
 
-# Of an optimizer, which its plan does not hold: they would keep each other alive.
+# A plan does not hold its optimizer, since they would keep each other alive. So the optimizer is an
+# argument.
 AddGroup = Callable[[Any, Table, dict[str, Any]], None]
 
 _FIXED = (bool, int, float, str, type(None))
 
 
 def _is_fixed(value: Any) -> bool:
-    """Whether it cannot be changed in place."""
+    """Whether the value cannot be changed in place."""
     return type(value) in _FIXED or (type(value) is tuple and all(map(_is_fixed, value)))
 
 
@@ -33,15 +34,14 @@ class _Known:
     def __init__(self, group: dict[str, Any]) -> None:
         names = [name for name in group if name != "lr"]
         self._size = len(group)
-        self._values_of = operator.itemgetter(
-            "params", *names
-        )  # at least two names, so that it answers a tuple
-        self._values = self._values_of(group)  # held, so that they are not others' later
+        # "params" twice: of at least two names the getter returns a tuple.
+        self._values_of = operator.itemgetter("params", *names)
+        self._values = self._values_of(group)  # held, so that no new object gets an old id
         fixed = all(_is_fixed(group[name]) for name in names if name != "params")
         self._is_fixed = fixed and type(group["lr"]) is float
 
     def is_same(self, group: dict[str, Any]) -> bool:
-        """Whether nothing but the learning rate is another, which is a plain number as it was."""
+        """Whether nothing but the learning rate has changed, and that is a plain number still."""
         return (
             self._is_fixed
             and type(group["lr"]) is float
@@ -51,8 +51,8 @@ class _Known:
 
 
 class Settings:
-    """The groups of one optimizer whose parameters are on this device, from which kernels read
-    learning rates that are there; None: all are numbers.
+    """The groups of one optimizer. `device`: where kernels read learning rates that are tensors
+    there; None if all rates are numbers.
     """
 
     def __init__(self, device: torch.device | None, add_group: AddGroup) -> None:
@@ -62,11 +62,10 @@ class Settings:
         self._rows: Any = ()
         self._on_device: list[Tensor] = []  # learning rates that the kernels read there
         self._rates = array.array("Q")
-        # As they were when they were read. Of each group what decides which state its parameters
-        # have:
+        # For each group, when it was read: the settings that decide which state parameters have.
         self.states: list[tuple[int, bool, bool]] = []
-        # And where the groups are (paceline_optim_group), and the addresses of their learning rates
-        # on the device, 0 if none is there.
+        # The addresses of the groups (paceline_optim_group), and of the list of addresses of their
+        # learning rates on the device; 0 if no rate is there.
         self.where = (0, 0)
 
     def add(self, optimizer: Any, table: Table, group: dict[str, Any]) -> None:
@@ -78,7 +77,7 @@ class Settings:
         return isinstance(rate, Tensor) and rate.device == self._device
 
     def read(self, optimizer: Any) -> None:
-        """As they are now. What was told before is not valid any more."""
+        """Reads the groups. Addresses that were given out before are not valid any more."""
         groups = optimizer.param_groups
         try:
             same = len(groups) == len(self._known) and all(map(_Known.is_same, self._known, groups))
@@ -92,7 +91,7 @@ class Settings:
 
     @property
     def rows(self) -> list[Group]:
-        """The groups as they were when they were read."""
+        """Returns the groups as they were when they were read."""
         return [*self._rows]
 
     def _make(self, optimizer: Any) -> None:

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters of which each rank has a part (DTensor: FSDP2's fully_shard, tensor parallelism). An
-update of single elements is made on the part that is here; state is kept as DTensors too, placed as
-its parameter, so that checkpoints are torch's. What is of a whole tensor, or of all of them, needs
-the other ranks: the norm for clipping is one allreduce of a number for each mesh, LAMB and LARS are
-torch's operations.
+"""Parameters of which each rank has a part: DTensors, as FSDP2's fully_shard and tensor parallelism
+make them. An update of single elements works on this rank's part. State is kept as DTensors too,
+placed as their parameter, so that checkpoints are PyTorch's. A norm needs the other ranks: that for
+clipping is an all-reduce of one number for each mesh. LAMB and LARS run as PyTorch's operations.
 
-Every rank of a mesh calls `squares` or `norm` at the same place, whether its library can update its
-part or not.
+Every rank of a mesh calls `squares` or `norm` at the same place, even if its library cannot update
+its part.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Tensor = torch.Tensor
 
 
 def _kind() -> Any:
-    """torch's class, where a program has imported it: without that there is none of it."""
+    """Returns the class DTensor, or None if the program has not imported it and so has none."""
     module = sys.modules.get("torch.distributed.tensor") or sys.modules.get(
         "torch.distributed._tensor"
     )
@@ -35,13 +34,13 @@ def is_one(tensor: Any) -> bool:
 
 
 def local(tensor: Any) -> Tensor:
-    """The part that is here, in the same memory; of another tensor itself."""
+    """Returns this rank's part, in the same memory; a tensor that is no DTensor as it is."""
     return tensor.to_local() if is_one(tensor) else tensor
 
 
 def like(parameter: Any, part: Tensor) -> Any:
-    """This part as one of a tensor that is placed as the parameter; itself where that is no
-    DTensor.
+    """Returns a DTensor of this part that is placed as the parameter is, or the part itself if the
+    parameter is no DTensor.
     """
     if not is_one(parameter):
         return part
@@ -56,7 +55,7 @@ def like(parameter: Any, part: Tensor) -> Any:
 
 
 def why_apart(parameter: Any, grad: Any) -> str:
-    """Empty where the parts of both that are here are of the same elements."""
+    """Returns why this rank's parts of both do not have the same elements, or an empty text."""
     if not is_one(grad):
         return f"a gradient of type {type(grad).__name__} of a DTensor"
     if grad.device_mesh != parameter.device_mesh or grad.placements != parameter.placements:
@@ -70,13 +69,13 @@ def why_apart(parameter: Any, grad: Any) -> str:
 
 
 def whole(value: Any) -> Any:
-    """Of all ranks together; of another tensor, or None, itself."""
+    """Returns the whole tensor of a DTensor, and another value as it is."""
     return value.full_tensor() if is_one(value) else value
 
 
 def squares(grads: list[Any]) -> Tensor:
-    """Their sum, of all gradients of all ranks together, where they are. What several ranks hold
-    whole counts once.
+    """Returns the sum of squares of all gradients of all ranks, on the gradients' device. If
+    several ranks hold a gradient whole, it counts once.
     """
     sums: dict[Any, Tensor] = {}
     for grad in grads:
@@ -94,13 +93,13 @@ def squares(grads: list[Any]) -> Tensor:
         if key is not None:
             mesh, placements = key
             for dimension, placement in enumerate(placements):
-                # FSDP2 places what tensor parallelism has sharded as strided shards, which are no
-                # `is_shard()`.
+                # `is_shard()` is false for the strided shards that FSDP2 makes of tensors that
+                # tensor parallelism has sharded.
                 if not placement.is_replicate():
                     torch.distributed.all_reduce(value, group=mesh.get_group(dimension))
     return torch.stack(list(sums.values())).sum()
 
 
 def norm(grads: list[Any]) -> float:
-    """Of all gradients of all ranks together; the host waits for it."""
+    """Returns the L2 norm of all gradients of all ranks. The host waits for it."""
     return float(squares(grads)) ** 0.5

@@ -17,8 +17,8 @@ from paceline.optim._native import Table, Tensor
 
 
 def options_of(kind: Any, **options: Any) -> dict[str, Any]:
-    """The options that this version of torch knows; one that it does not know must be at its
-    default, None or False.
+    """Returns the options that this version of PyTorch has. One that it does not have must be at
+    its default, None or False.
     """
     known = inspect.signature(kind.__init__).parameters
     unknown = [name for name, value in options.items() if name not in known and value]
@@ -92,9 +92,40 @@ class _AdamLike(Fused):
 
 
 class Adam(_AdamLike, torch.optim.Adam):
-    """torch.optim.Adam. `max_grad_norm` clips by the norm of all gradients within the step;
-    `master_weights` keeps float32 values behind 16-bit parameters. `foreach` and `fused` speak of
-    torch's own code only.
+    """`torch.optim.Adam`, whose step reads and writes each value once. Arguments, state and
+    checkpoints are PyTorch's; moments are float32. Source: Kingma and Ba, arXiv:1412.6980.
+
+    Args:
+        params: the parameters or groups of them, as PyTorch takes them.
+        lr: learning rate, a number or a tensor of one element.
+        betas: how much of its past each of the two moments keeps in a step.
+        eps: added to the root of the second moment.
+        weight_decay: times the parameter, is added to the gradient.
+        amsgrad: divides by the largest second moment so far.
+        maximize: goes up the gradient.
+        decoupled_weight_decay: decays as AdamW does; PyTorch 2.7 and later.
+        foreach, fused: choose between PyTorch's own loops, where those run.
+        capturable, differentiable: True leaves the group to PyTorch's own code on the CPU, and
+            `differentiable` everywhere.
+        max_grad_norm: scales the gradients down so that the L2 norm of all of them together, after
+            unscaling, is at most this. None does not clip. `grad_norm` then holds the norm before
+            clipping: a float, or on a GPU a tensor there.
+        master_weights: keeps a float32 value behind each bfloat16 and float16 parameter
+            (`state["master_param"]`), which is updated and then rounded.
+
+    Raises:
+        ValueError: an argument is out of range.
+        TypeError: this PyTorch does not have an option that is set.
+        RuntimeError: by `step`, if a gradient is sparse, or a 16-bit parameter is not the
+            library's to update and has no master.
+
+    Example:
+        >>> model = torch.nn.Linear(4, 1)
+        >>> optimizer = paceline.optim.Adam(model.parameters(), lr=1e-3)
+        >>> model(torch.ones(8, 4)).sum().backward()
+        >>> optimizer.step()
+        >>> paceline.explain(as_dict=True)["fused optimizers"]["seen"][-1]["fused_tensors"]
+        2
     """
 
     def __init__(
@@ -128,9 +159,39 @@ class Adam(_AdamLike, torch.optim.Adam):
 
 
 class AdamW(_AdamLike, torch.optim.AdamW):
-    """torch.optim.AdamW. `max_grad_norm` clips by the norm of all gradients within the step;
-    `master_weights` keeps float32 values behind 16-bit parameters. `foreach` and `fused` speak of
-    torch's own code only.
+    """`torch.optim.AdamW`, whose step reads and writes each value once. Arguments, state and
+    checkpoints are PyTorch's; moments are float32. Source: Loshchilov and Hutter, arXiv:1711.05101.
+
+    Args:
+        params: the parameters or groups of them, as PyTorch takes them.
+        lr: learning rate, a number or a tensor of one element.
+        betas: how much of its past each of the two moments keeps in a step.
+        eps: added to the root of the second moment.
+        weight_decay: a step multiplies the parameter by 1 - lr * weight_decay.
+        amsgrad: divides by the largest second moment so far.
+        maximize: goes up the gradient.
+        foreach, fused: choose between PyTorch's own loops, where those run.
+        capturable, differentiable: True leaves the group to PyTorch's own code on the CPU, and
+            `differentiable` everywhere.
+        max_grad_norm: scales the gradients down so that the L2 norm of all of them together, after
+            unscaling, is at most this. None does not clip. `grad_norm` then holds the norm before
+            clipping: a float, or on a GPU a tensor there.
+        master_weights: keeps a float32 value behind each bfloat16 and float16 parameter
+            (`state["master_param"]`), which is updated and then rounded.
+
+    Raises:
+        ValueError: an argument is out of range.
+        TypeError: this PyTorch does not have an option that is set.
+        RuntimeError: by `step`, if a gradient is sparse, or a 16-bit parameter is not the
+            library's to update and has no master.
+
+    Example:
+        >>> model = torch.nn.Linear(4, 1)
+        >>> optimizer = paceline.optim.AdamW(model.parameters(), max_grad_norm=1.0)
+        >>> model(torch.ones(8, 4)).sum().backward()
+        >>> optimizer.step()
+        >>> paceline.explain(as_dict=True)["fused optimizers"]["seen"][-1]["fused_tensors"]
+        2
     """
 
     def __init__(
@@ -162,9 +223,39 @@ class AdamW(_AdamLike, torch.optim.AdamW):
 
 
 class SGD(Fused, torch.optim.SGD):
-    """torch.optim.SGD. `max_grad_norm` clips by the norm of all gradients within the step;
-    `master_weights` keeps float32 values behind 16-bit parameters. `foreach` and `fused` speak of
-    torch's own code only.
+    """`torch.optim.SGD`, whose step reads and writes each value once. Arguments, state and
+    checkpoints are PyTorch's; momentum buffers are float32.
+
+    Args:
+        params: the parameters or groups of them, as PyTorch takes them.
+        lr: learning rate, a number or a tensor of one element.
+        momentum: how much of its past the buffer keeps in a step; 0 keeps no buffer.
+        dampening: the gradient enters the buffer times 1 - dampening. Above 0 it leaves the group
+            to PyTorch's own code on a GPU.
+        weight_decay: times the parameter, is added to the gradient.
+        nesterov: looks one step of the momentum ahead.
+        maximize: goes up the gradient.
+        foreach, fused: choose between PyTorch's own loops, where those run.
+        differentiable: True leaves the group to PyTorch's own code.
+        max_grad_norm: scales the gradients down so that the L2 norm of all of them together, after
+            unscaling, is at most this. None does not clip. `grad_norm` then holds the norm before
+            clipping: a float, or on a GPU a tensor there.
+        master_weights: keeps a float32 value behind each bfloat16 and float16 parameter
+            (`state["master_param"]`), which is updated and then rounded.
+
+    Raises:
+        ValueError: an argument is out of range.
+        TypeError: this PyTorch does not have an option that is set.
+        RuntimeError: by `step`, if a gradient is sparse, or a 16-bit parameter is not the
+            library's to update and has no master.
+
+    Example:
+        >>> model = torch.nn.Linear(4, 1)
+        >>> optimizer = paceline.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        >>> model(torch.ones(8, 4)).sum().backward()
+        >>> optimizer.step()
+        >>> paceline.explain(as_dict=True)["fused optimizers"]["seen"][-1]["fused_tensors"]
+        2
     """
 
     def __init__(

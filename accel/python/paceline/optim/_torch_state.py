@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own Adam, AdamW and SGD as the library sees them: which of their parameters it can
-update, and the state that their step would have made, under its keys, so that checkpoints and
-whoever takes over stay PyTorch's.
+"""PyTorch's own Adam, AdamW and SGD as the library sees them. It says which of their parameters the
+library can update. It makes the state that their own step would make, under the same keys. So
+checkpoints stay PyTorch's, and its own step can go on at any time.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _KEEPS_AN_EMPTY_BUFFER = tuple(map(int, torch.__version__.split(".")[:2])) < (
     4,
 )  # SGD without momentum
 
-# A parameter and its first momentum buffer, for keep(). On the CPU not before the step was made: a
-# buffer that exists is no first one any more, also for torch's step.
+# A parameter and its first momentum buffer, for keep(). On the CPU the state gets it when the step
+# is made: for PyTorch's step, too, a buffer that exists is not the first one.
 Made = tuple[Tensor, Tensor]
 
 
@@ -29,7 +29,7 @@ def is_adam(optimizer: Any) -> bool:
 
 
 def why_not_group(group: dict[str, Any]) -> str:
-    """Empty where no option of the group asks for torch's own code."""
+    """Returns why an option of the group asks for PyTorch's own code, or an empty text."""
     for option in ("capturable", "differentiable"):
         if group.get(option):
             return f"{option}=True"
@@ -41,8 +41,8 @@ def why_not_group(group: dict[str, Any]) -> str:
 
 
 def why_not(optimizer: Any, group: dict[str, Any], parameter: Tensor, device_type: str) -> str:
-    """Empty where the library can update this parameter on a device of this type; else why torch
-    has to.
+    """Returns why PyTorch has to update this parameter, or an empty text if the library can do it
+    on a device of this type.
     """
     grad = parameter.grad
     why = why_not_group(group)
@@ -126,8 +126,8 @@ def add(
     made: list[Made],
     step: Tensor | None = None,
 ) -> None:
-    """A row of the table, with the state that torch's step would make. `step`: counts in the place
-    of Adam's own.
+    """Adds a row to the table, with the state that PyTorch's step would make. `step`: a counter to
+    use in the place of Adam's own.
     """
     base = table.base_of(parameter)
     flags = 0
@@ -135,9 +135,7 @@ def add(
     if is_adam(optimizer):
         state = optimizer.state[parameter]
         if not state:
-            state["step"] = torch.tensor(
-                0.0, device="cpu"
-            )  # whatever the default device is, as torch's
+            state["step"] = torch.tensor(0.0, device="cpu")  # not the default device, as PyTorch's
             state["exp_avg"] = _zeros(parameter)
             state["exp_avg_sq"] = _zeros(parameter)
             if group["amsgrad"]:
