@@ -136,8 +136,11 @@ class Asked(Layouts):
         (_, places), *others = self._seen
         if not PLAIN.issuperset(map(type, tensors)) or not self._agree(tensors, others):
             return False
-        for index, address in enumerate(map(Tensor.data_ptr, tensors)):
-            addresses[index] = address
+        try:
+            for index, address in enumerate(map(Tensor.data_ptr, tensors)):
+                addresses[index] = address
+        except RuntimeError:  # a tensor without memory, such as a sparse one
+            return False
         # Empty tensors have no memory. Others have, but for zeros that PyTorch has not made yet.
         return addresses.count(0) == places.count(0)
 
