@@ -22,7 +22,6 @@
 #include "loader/pictures/view.hpp"
 #include "memory_source.hpp"
 
-
 namespace {
 
 using paceline::loader::Axis;
