@@ -21,6 +21,23 @@ PROGRAMS = {
 }
 
 
+# Two ranks that need neither a framework nor a cluster.
+JOB = """
+apiVersion: paceline.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: check}
+spec:
+  framework: {type: Custom, processesPerReplica: 2}
+  roles:
+  - name: worker
+    replicas: 1
+    template:
+      spec:
+        containers:
+        - {name: trainer, image: none, command: [sh, -c, "echo rank $RANK of $WORLD_SIZE"]}
+"""
+
+
 class CheckError(Exception):
     """An artifact does not work; the message names it and shows what it printed."""
 
@@ -57,6 +74,11 @@ def unpack_image(archive: Path, folder: Path) -> list[str]:
     return list(manifest["RepoTags"])
 
 
+def expect_kernels(what: Path, home: Path) -> None:
+    if not any((home / "kernels").glob("*.cubin")):
+        raise CheckError(f"{what.name} has no GPU kernels: run scripts/kernels")
+
+
 def image(archive: Path, name: str, version: str) -> None:
     """Runs the image's program with the image as its root file system."""
     with tempfile.TemporaryDirectory() as folder:
@@ -65,10 +87,12 @@ def image(archive: Path, name: str, version: str) -> None:
             raise CheckError(f"{archive.name} holds {names}")
         root = ["unshare", "--map-root-user", f"--root={folder}"]
         expect(archive, output(archive, *root, f"/{PROGRAMS[name]}", "--version"), version)
+        if name == "runtime":
+            expect_kernels(archive, Path(folder) / "opt/paceline-image")
 
 
 def command_line(archive: Path, version: str) -> None:
-    """Runs `paceline` from the unpacked archive and loads its bash completion."""
+    """Runs a job by `paceline` from the unpacked archive and loads its bash completion."""
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(archive) as files:
             extract_all(files, folder)
@@ -76,6 +100,9 @@ def command_line(archive: Path, version: str) -> None:
         expect(archive, output(archive, home / "bin/paceline", "--version"), version)
         launcher = home / "bin/paceline-launcher"
         expect(archive, output(archive, launcher, "--version"), version)
+        job = Path(folder) / "job.yaml"
+        job.write_text(JOB)
+        expect(archive, output(archive, home / "bin/paceline", "run", "-f", job), "rank 1 of 2")
         completion = home / "share/bash-completion/completions/paceline"
         complete = "COMP_WORDS=(paceline do) COMP_CWORD=1; _paceline; echo ${COMPREPLY[0]}"
         shell = f"source {completion}; {complete}"
@@ -84,6 +111,7 @@ def command_line(archive: Path, version: str) -> None:
         for part in ("lib/libpaceline.so", "python/paceline/__init__.py"):
             if not (home / part).is_file():
                 raise CheckError(f"{archive.name} has no {part}")
+        expect_kernels(archive, home)
 
 
 def chart(package: Path, version: str, helm: Path) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The software bill of materials of a release, as CycloneDX 1.6 in JSON.
 
-It lists the Debian packages that programs of the release load or are compiled from, and the files
-of the release with their digests.
+It lists the Debian packages that programs of the release load or are compiled from, the C++ library
+inside the runtime, and the files of the release with their digests.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ SPDX = {
 }
 
 
+# The runtime and the agent's image carry these; libraries open them at run time.
+OPENED = ("ibverbs-providers", "libibverbs1", "libjpeg62-turbo")
+
+
 def output(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -46,6 +50,13 @@ def loaded_packages(programs: Iterable[Path]) -> set[str]:
                 if answer.returncode == 0:
                     found.add(answer.stdout.split(": ")[0].split(",")[0])
     return found
+
+
+def opened_packages() -> set[str]:
+    """The packages that are opened at run time, and those that their libraries load."""
+    files = [Path(name) for name in output("dpkg", "-L", *OPENED).splitlines()]
+    loaded = loaded_packages(file for file in files if ".so" in file.name and file.is_file())
+    return set(OPENED) | {name.split(":")[0] for name in loaded}
 
 
 def compiled_packages(packages: Path) -> set[str]:
@@ -80,6 +91,22 @@ def debian_component(package: str) -> dict[str, Any]:
     return component
 
 
+def cxx_component(find: Path) -> dict[str, Any]:
+    """The C++ library that is linked into the runtime: the compiler's, whose version `find` has."""
+    version = re.search(r"^version=(\S+)", find.read_text(), re.M)
+    assert version is not None, f"{find} names no version of the compiler"
+    purl = f"pkg:pypi/ziglang@{version[1]}"
+    return {
+        "type": "library",
+        "bom-ref": purl,
+        "name": "ziglang",
+        "version": version[1],
+        "purl": purl,
+        "licenses": [{"expression": "Apache-2.0 WITH LLVM-exception"}],
+        "description": "libc++ and libunwind inside libpaceline.so and paceline-probe",
+    }
+
+
 def file_component(path: Path) -> dict[str, Any]:
     with path.open("rb") as data:
         digest = hashlib.file_digest(data, "sha256").hexdigest()
@@ -91,10 +118,13 @@ def file_component(path: Path) -> dict[str, Any]:
     }
 
 
-def bill(version: str, files: Iterable[Path], packages: Iterable[str]) -> str:
-    """The document. It is the same for the same files and packages."""
+def bill(
+    version: str, files: Iterable[Path], packages: Iterable[str], *others: dict[str, Any]
+) -> str:
+    """The document. It is the same for the same files and packages. `others` are components."""
     components = [file_component(path) for path in sorted(files)]
     components += [debian_component(package) for package in sorted(packages)]
+    components += others
     product = {
         "type": "application",
         "bom-ref": "paceline",

@@ -11,6 +11,7 @@ import pytest
 from imaging.archive import Image, Layer
 from releasing import checks, completions, materials
 
+ROOT = Path(__file__).resolve().parents[2]
 TOP = """Trains.
 Usage: tool [OPTIONS] SUBCOMMAND
 
@@ -108,6 +109,11 @@ def test_the_bill_names_packages_and_files(tmp_path: Path) -> None:
     assert "libc6:amd64" in materials.loaded_packages([Path("/bin/ls")])
     text = materials.bill("1.2.3", [tmp_path / "x.tar"], ["libc6"])
     assert text == materials.bill("1.2.3", [tmp_path / "x.tar"], ["libc6"])
+    cxx = materials.cxx_component(ROOT / "accel/cmake/zig/find")
+    with_cxx = json.loads(materials.bill("1.2.3", [], [], cxx))["components"]
+    assert [part["purl"] for part in with_cxx] == [cxx["purl"]]
+    assert cxx["purl"].startswith("pkg:pypi/ziglang@0.")
+    assert {"libibverbs1", "libjpeg62-turbo"} <= materials.opened_packages()
     file, package = json.loads(text)["components"]
     assert file["hashes"][0]["content"].startswith("2d711642b726b04401627ca9fbac32f5")
     assert package["purl"].startswith("pkg:deb/debian/libc6@2.36")
