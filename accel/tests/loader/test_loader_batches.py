@@ -6,27 +6,15 @@ library's, and tested there (batches_test.cpp).
 
 from __future__ import annotations
 
-import os
 import pickle
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
 import torch
-
-ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(
-    0,
-    str(
-        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
-        / "runtime"
-        / "python"
-    ),
-)
-from paceline.loader import (  # noqa: E402 - where it lies is known only now
+from paceline.loader import (
     DataLoader,
     RecordShards,
     ShardSampler,

@@ -7,29 +7,17 @@ from.
 from __future__ import annotations
 
 import io
-import os
 import random
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
+import paceline
+import PIL
 import pytest
 import torch
-
-ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(
-    0,
-    str(
-        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
-        / "runtime"
-        / "python"
-    ),
-)
-import paceline  # noqa: E402 - where it lies is known only now
-import PIL  # noqa: E402
-from paceline.loader import DataLoader, ImageShards  # noqa: E402
-from PIL import Image, ImageOps  # noqa: E402
+from paceline.loader import DataLoader, ImageShards
+from PIL import Image, ImageOps
 
 PIL_VERSION = int(PIL.__version__.partition(".")[0])
 FILTERS = {

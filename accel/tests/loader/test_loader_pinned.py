@@ -8,33 +8,18 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import sys
 import threading
 import weakref
 from collections import namedtuple
-from pathlib import Path
 from typing import Any
 
-import loader_cases
 import pytest
 import torch
 from fake_accelerator import FakeAccelerator
-from loader_cases import CASES, LARGE, TORCH, difference
+from loader_cases import CASES, LARGE, TORCH, Rows, difference, observed
+from paceline import loader
+from paceline.loader import _iterator, _pinned, _report
 from torch.utils.data import Dataset
-
-ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(
-    0,
-    str(
-        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
-        / "runtime"
-        / "python"
-    ),
-)
-from paceline import loader  # noqa: E402 - where it lies is known only now
-from paceline.loader import _iterator, _pinned, _report  # noqa: E402
-
-torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
@@ -57,12 +42,6 @@ class OursAhead(loader.DataLoader):
         super().__init__(*args, **{**options, "pin_memory": True, "prefetch_next_epoch": True})
 
 
-def observed(name: str, kind: Any) -> list[Any]:
-    loader_cases.seed()
-    loader_cases.CHANGED[0] = 1.0
-    return CASES[name](kind)
-
-
 # A batch of it is one that PyTorch cannot pin: test_batches_of_every_shape has such.
 @pytest.mark.parametrize("name", [name for name in CASES if name != "batches_of_other_makes"])
 def test_equal_to_torch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +56,7 @@ def test_equal_to_torch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return found
 
     monkeypatch.setattr(_iterator, "iterator", noted)
-    monkeypatch.setattr(loader_cases.Rows, "counts", False)
+    monkeypatch.setattr(Rows, "counts", False)
     expected = observed(name, Torchs)
     assert not made
     for kind in (Ours, OursAhead):

@@ -9,23 +9,12 @@ import io
 import os
 import pickle
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(
-    0,
-    str(
-        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
-        / "runtime"
-        / "python"
-    ),
-)
-from paceline.loader import (  # noqa: E402
+from paceline.loader import (
     DataLoader,
     ShardSampler,
     TarShards,
