@@ -160,7 +160,6 @@ std::expected<std::vector<plan::Admitted>, Done> Actuator::dry_run(
       inputs.pull_policy = settings_.pull_policy;
       inputs.priority_class = priority_class;
       inputs.acceleration = plan.status.acceleration;
-      inputs.slot = plan.status.slots;
       json pod = render::render_pod(job, replica, inputs);
       // the real pod may exist already
       pod["metadata"]["name"] = render::host_name(job, replica) + "-check";

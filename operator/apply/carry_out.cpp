@@ -184,12 +184,13 @@ std::expected<JobPtr, Outcome> Controller::write_status(const JobPtr& job,
     const auto found = parts_.api.get(kube::kTrainingJobs, job->meta.ns, job->meta.name);
     const std::lock_guard lock(mutex_);
     ++(stale ? counters_.conflicts : counters_.errors);
-    // By the next try the placement may no longer do.
-    if (std::exchange(state->memory.admission, std::nullopt)) parts_.enqueue(kScheduleKey);
-    state->memory.replacement_nodes.clear();
     if (found) {
       if (auto view = observe::project_job(*found); view && view->meta.uid == job->meta.uid) {
         state->latest = std::make_shared<const observe::JobView>(std::move(*view));
+        // What was not recorded may no longer do by the next try. While it is unknown whether it
+        // was recorded, its room stays taken.
+        if (std::exchange(state->memory.admission, std::nullopt)) parts_.enqueue(kScheduleKey);
+        state->memory.replacement_nodes.clear();
         return std::unexpected(Outcome{!stale, std::chrono::milliseconds(0)});
       }
     }
