@@ -54,8 +54,9 @@ def paragraphs(lines: list[tuple[int, str]]) -> Iterator[Paragraph]:
     """
     start, held = 0, ""
     for number, line in [*lines, (0, "")]:
-        begins = re.match(r"\s*([-*+]|\d+\.)\s+|#+\s|\|", line) or re.search(r"(?<=\S) {3,}", line)
-        if held and (not line.strip() or begins):
+        begins = re.match(r"\s*([-*+]|\d+\.)\s+|#+\s|\|", line)
+        row = re.search(r"(?<=\S) {2,}(?=\S)", line)
+        if held and (not line.strip() or begins or row):
             yield start, held
             held = ""
         if line.strip():

@@ -33,6 +33,8 @@ CPP = """// First line
 // goes on. Second.
 int x = 1;  // Beside code.
 int y = 2;  // Beside the next.
+//   NAME   a row
+//   OTHER  the next row
 // NOLINTNEXTLINE(x)
 """
 
@@ -66,7 +68,18 @@ int y = 2;  // Beside the next.
                 "Beside the next.",
             ],
         ),
-        ("a.cpp", CPP, ["First line goes on.", "Second.", "Beside code.", "Beside the next."]),
+        (
+            "a.cpp",
+            CPP,
+            [
+                "First line goes on.",
+                "Second.",
+                "Beside code.",
+                "Beside the next.",
+                "NAME a row",
+                "OTHER the next row",
+            ],
+        ),
     ],
 )
 def test_sentences_are_found(tmp_path: Path, name: str, text: str, told: list[str]) -> None:
