@@ -129,8 +129,10 @@ def wheel(file: Path, version: str) -> None:
         python = Path(folder, "bin/python")
         options = ["--quiet", "--no-index", "--no-deps", "--disable-pip-version-check"]
         output(file, python, "-m", "pip", "install", *options, file)
-        program = "import paceline; print(paceline.__version__)"
-        expect(file, output(file, python, "-c", program), version)
+        program = "import paceline; print(paceline.__version__, paceline.__path__[0], sep='\\n')"
+        said = output(file, python, "-c", program).splitlines()
+        expect(file, said[0], version)
+        expect_kernels(file, Path(said[1]))
 
 
 def bill(file: Path, python: str) -> None:
