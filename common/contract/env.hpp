@@ -21,6 +21,13 @@ struct Variable {
   int most = 0;
 };
 
+// Settings of a pod.
+inline constexpr Variable kSettings{
+    "PACELINE_SETTINGS",
+    "variables of this page as one JSON object of texts, whose keys lack the prefix PACELINE_. The "
+    "launcher of a pod sets them for itself and its ranks. A pod has the others of them as "
+    "variables only where its template refers to them, as $(PACELINE_JOB_NAME)"};
+
 // Identity of the job and of this replica.
 inline constexpr Variable kJobName{"PACELINE_JOB_NAME", "name of the TrainingJob"};
 inline constexpr Variable kJobNamespace{"PACELINE_JOB_NAMESPACE", "namespace of the TrainingJob"};
@@ -231,7 +238,8 @@ constexpr bool is_users(std::string_view name) {
   return false;
 }
 
-inline constexpr std::array kAll{kJobName,
+inline constexpr std::array kAll{kSettings,
+                                 kJobName,
                                  kJobNamespace,
                                  kJobUid,
                                  kRole,
