@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that is measured of the communicator between hosts, one part after another.
+"""Runs all benchmarks of the communicator between hosts, one after another.
 
-Allreduces, what is chosen, several devices, a model trained, models replayed. Each part is a run of
-its own, whose output is shown as it comes; one that fails is named in the end, and the others go
-on. Ends with busbw over size, a line for each part, and one line of JSON: its ratio is that of the
-first part, Gloo's time over ours of the largest array.
+They are all-reduces, the choice by measurement, several devices, a training and replayed models.
+Each runs as a program of its own, whose output is shown. If one fails, it is named at the end and
+the others still run. At the end come bus bandwidth over size, a line for each part, and one line of
+JSON. Its ratio is that of the first part: Gloo's time over ours for the largest array.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from typing import Any
 
 RUN = Path(__file__).with_name("run")
 MIB = 1 << 20
-# How many times fewer bytes a replayed model has: all are some 5 to 20 MB then, which takes
-# seconds.
+# By which factor a replayed model is shrunk. All have about 5 to 20 MB then, which takes seconds.
 SHRINK = {"resnet50": 16, "swin-t": 16, "vgg16": 32, "bert-base": 32}
 
 
@@ -41,7 +40,7 @@ def parts(hosts: int, ranks: int, mib: int, rounds: int | None) -> dict[str, lis
 
 
 def carried_out(command: list[str]) -> dict[str, Any] | None:
-    """What its last line says; None where it failed or said nothing."""
+    """Reads a part's last line of JSON; None if it failed or wrote none."""
     last = ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -60,7 +59,7 @@ def carried_out(command: list[str]) -> dict[str, Any] | None:
 
 
 def busbw(table: dict[str, dict[str, float]]) -> list[str]:
-    """Of every contender at every size, a line each."""
+    """Prints one line for each contender and size."""
     found: dict[str, dict[int, float]] = {}
     for key, row in table.items():
         name, size = key.rsplit(" ", 1)

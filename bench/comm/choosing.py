@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is what the runtime chooses by measurement as quick as the better of flat and hierarchical,
-whatever the size? All three in turn within one run.
+"""Is the choice by measurement as quick as the better of flat and hierarchical, at every size? All
+three are measured in turn within one run.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from fabric import Fabric, run_ranks
 CONTENDERS = ("chosen", "hierarchical", "flat")
 SMALLEST = 4096
 WITHIN = 1.03
-SHARE = 0.95  # of the sizes
-SECONDS = 0.1  # of wire in each repetition
+SHARE = 0.95  # the fraction of sizes at which it must be
+SECONDS = 0.1  # on the wire in each repetition
 
 
 def choosing(fabric: Fabric, ranks: int, megabits: float, rounds: int, largest: int) -> None:
@@ -51,7 +51,7 @@ def choosing(fabric: Fabric, ranks: int, megabits: float, rounds: int, largest: 
         medians = {name: statistics.median(seconds[name]) * 1e3 for name in CONTENDERS}
         table.update({f"{name} {size}": {"ms": round(medians[name], 3)} for name in CONTENDERS})
         better = min(("hierarchical", "flat"), key=lambda name: medians[name])
-        # Against its neighbour in time.
+        # Compare it with the round next to it in time.
         ratios[size] = statistics.median(
             c / b for c, b in zip(seconds["chosen"], seconds[better], strict=True)
         )

@@ -37,7 +37,7 @@ CONTENDERS = ("chosen", "hierarchical", "flat", "tcp", "gloo")
 CODECS = ("fp16", "bf16", "int8")
 MIB = 1 << 20
 
-Rows = list[list[dict[str, Any]]]  # of each rank
+Rows = list[list[dict[str, Any]]]  # one for each rank
 
 
 def measure(
@@ -48,7 +48,7 @@ def measure(
     rounds: int,
     contenders: tuple[str, ...],
 ) -> tuple[str, Rows]:
-    """The choice that was made, and what each rank saw."""
+    """Returns the choice that was made, and what each rank measured."""
     fabric.rate(megabits)
     words = [
         "--sizes",
@@ -64,9 +64,7 @@ def measure(
 
 
 def train(fabric: Fabric, ranks: int, megabits: float, rounds: int) -> None:
-    """Steps of one model under DistributedDataParallel: over Gloo, and over ours by the hook, in
-    turn.
-    """
+    """Measures steps of one model under DistributedDataParallel, over Gloo and ours in turn."""
     fabric.rate(megabits)
     told = run_ranks(fabric, ranks, "train.py", "--rounds", str(rounds))
     gloo, ours = (statistics.median(told[0][name]) for name in ("gloo", "ours"))
@@ -109,7 +107,7 @@ def summary(
     hosts = len(fabric.hosts)
     total = hosts * ranks
     seconds = statistics.median(pick(rows[0], contender, size, "seconds"))
-    # The first rank of each host counts what the host sent.
+    # The first rank of each host counts the bytes that the host sent.
     sent = max(
         statistics.median(pick(rows[host * ranks], contender, size, "sent"))
         for host in range(hosts)
@@ -171,13 +169,13 @@ def arguments() -> argparse.Namespace:
 
 
 def over(seconds: dict[str, list[float]], name: str) -> float:
-    """The ratio of each round of a contender to ours of the same round; the median of them."""
+    """Returns the median of the ratios of a contender's rounds to ours of the same round."""
     pairs = zip(seconds[name], seconds["hierarchical"], strict=True)
     return round(statistics.median(theirs / ours for theirs, ours in pairs), 3)
 
 
 def chosen_over_best(table: dict[str, Any], size: int) -> float:
-    """The median time of what was chosen, over that of the quicker of the two."""
+    """Returns the median time of the choice over that of the quicker of the two."""
     best = min(table[f"flat {size}"]["ms"], table[f"hierarchical {size}"]["ms"])
     return round(table[f"chosen {size}"]["ms"] / best, 3)
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model learns under each way of compressing its gradients, beside none: 4 ranks that
-believe themselves on 2 hosts.
+"""What does a model learn under each compression of its gradients? 4 ranks on 2 pretended hosts
+train with each and without any.
 
-The example's digits (a convolutional network, SGD), and a small transformer that learns to give a
-sequence back reversed (SGD with momentum). Prints for each codec the accuracy on what was not
-learned from, and what PyTorch's own PowerSGD hook gets at the same rank and seed.
+The models are the example's digits (a convolutional network, SGD) and a small transformer that
+learns to reverse a sequence (SGD with momentum). It prints the accuracy on unseen data for each
+codec, and that of PyTorch's own PowerSGD hook at the same rank and seed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from torch.nn.parallel import DistributedDataParallel
 RANKS = 4
 LENGTH, SYMBOLS = 8, 12
 STEPS = {"digits": 100, "reversing": 150}
-# Name, rate, momentum (None: Adam's), how many times the steps that sequences are reversed for.
-# Signs, and momentum that masking takes away, have rates and steps of their own: each beside the
-# same steps uncompressed.
+# Name, learning rate, momentum (None: Adam's), factor for the transformer's steps.
+# Signs and DGC need rates and steps of their own. Each is compared with the same steps without
+# compression.
 RUNS = (
     ("Disabled", 0.05, 0.9, 1),
     ("FP16", 0.05, 0.9, 1),
@@ -47,7 +47,7 @@ RUNS = (
     ("Disabled", 0.003, None, 1),
     ("OneBit", 0.003, None, 1),
 )
-FREEZE = 50  # of OneBitAdam
+FREEZE = 50  # the steps before OneBitAdam freezes its variance
 
 
 class Digits(nn.Module):
@@ -67,7 +67,7 @@ class Digits(nn.Module):
 
 
 class Reverser(nn.Module):
-    """One block of attention and one of a perceptron, before and after which are embeddings."""
+    """One attention block and one perceptron block, between embeddings."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()

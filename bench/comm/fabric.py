@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Network namespaces as hosts, each with cables into switches, one for each rail, and the ranks of
-a program on them. What leaves either end of a cable is shaped.
+"""Makes network namespaces that stand for hosts, with cables into one switch for each rail, and
+runs a program's ranks on them. Both ends of a cable are shaped.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of one host: shared memory against TCP, in turn within one run. No wire bounds them, but
-the processors, which they share.
+"""Compares shared memory with TCP between ranks of one host, in turn within one run. The
+processors, which all ranks share, are the bound.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import statistics
 
 from fabric import Fabric, run_ranks
 
-SMALL = ("doubling", "tree")  # as rank.py has them
+SMALL = ("doubling", "tree")  # the same as in rank.py
 LARGEST_SMALL = 256 << 10
 
 CONTENDERS = (
@@ -25,7 +25,7 @@ CONTENDERS = (
     "alltoall",
     "alltoall-tcp",
 )
-PLENTY = 1000  # megabits a second; rounds are as long as they would be then
+PLENTY = 1000  # megabits a second, from which the length of rounds follows
 MIB = 1 << 20
 
 

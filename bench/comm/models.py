@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the gradients of a known model become ready in a step: computed from its layers, not
-recorded.
+"""Computes from a model's layers when its gradients become ready in a step.
 
-A layer's time is its share of the model's multiplications; backward takes twice as long as forward,
-from the last layer to the first. The step as a whole takes what its arithmetic takes at FLOPS,
-which is what a V100 sustains on ResNet-50 in mixed precision (some 810 images/s, 25 GFLOP each
-forward and backward). Real layers differ: small ones wait for memory. Buckets are those of
-DistributedDataParallel after its first step: parameters as they become ready, 1 MiB and then 25 MiB
-each.
+A layer's time is its share of the model's multiplications. Backward takes twice as long as forward,
+from the last layer to the first. A whole step takes its arithmetic at FLOPS. That is what a V100
+sustains on ResNet-50 in mixed precision: about 810 images/s, 25 GFLOP each forward and backward.
+Real layers differ, because small ones wait for memory.
+
+Buckets are those of DistributedDataParallel after its first step: parameters in the order in which
+they become ready, 1 MiB and then 25 MiB each.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 FLOPS = 20e12
 FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20
-BYTES = 4  # of a gradient
+BYTES = 4  # of one gradient
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,15 @@ class Bucket:
 @dataclass(frozen=True)
 class Model:
     name: str
-    batch: int  # of each rank
+    batch: int  # samples of each rank
     layers: tuple[Layer, ...]
 
     def bytes(self) -> int:
         return sum(BYTES * math.prod(shape) for layer in self.layers for shape in layer.shapes)
 
     def seconds(self) -> float:
-        """Of a step without communication: forward, and twice that backward, two operations for
-        each multiplication.
+        """Returns the seconds of a step without communication: forward and backward, with two
+        operations for each multiplication.
         """
         return self.batch * sum(layer.products for layer in self.layers) * 2 * 3 / FLOPS
 
@@ -68,7 +68,9 @@ class Model:
 
 
 def convolution(inputs: int, outputs: int, kernel: int, pixels: int, norm: bool = True) -> Layer:
-    """`pixels`: the side of what comes out. Its batch norm, or its bias, goes with it."""
+    """A convolution. `pixels` is the side of its output. Its batch norm, or its bias, belongs to
+    it.
+    """
     rest = ((outputs,), (outputs,)) if norm else ((outputs,),)
     products = outputs * inputs * kernel * kernel * pixels * pixels
     return Layer(((outputs, inputs, kernel, kernel), *rest), products)
@@ -111,7 +113,7 @@ def vgg16() -> Model:
 
 
 def bert_base() -> Model:
-    """Sequences of 128. Embeddings are ready at the very end, and cost next to nothing."""
+    """BERT on sequences of 128. Embeddings are ready last, and cost almost nothing."""
     tokens, width = 128, 768
     embeddings = Layer(((30522, width), (512, width), (2, width), (width,), (width,)), 0.0)
     layers = []
@@ -124,7 +126,7 @@ def bert_base() -> Model:
 
 
 def swin_t() -> Model:
-    """Pictures of 224 pixels, in windows of 7 x 7."""
+    """Swin-T on pictures of 224 pixels, in windows of 7 x 7."""
     pixels, window = 56, 49
     layers = [convolution(3, 96, 4, pixels, norm=False), Layer(((96,), (96,)), 0.0)]
     for stage, blocks in enumerate((2, 2, 6, 2)):

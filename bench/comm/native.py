@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A communicator on plain memory, of the functions that paceline.comm calls, too. The store is a
-folder.
+"""A communicator on plain memory, for interpreters without PyTorch. It calls the functions that
+paceline.comm calls. The store is a folder.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Communicator:
             120_000,
         )
         self.handle = ctypes.c_void_p()
-        self._rests: dict[tuple[int, int], ctypes.Array[ctypes.c_float]] = {}
+        self._residuals: dict[tuple[int, int], ctypes.Array[ctypes.c_float]] = {}
         error = ctypes.create_string_buffer(TEXT)
         if functions().create(options, store, self.handle, error, TEXT) != 0:
             raise RuntimeError(f"rank {rank}: {error.value.decode()}")
@@ -82,18 +82,18 @@ class Communicator:
             raise RuntimeError("an all_to_all failed")
 
     def all_reduce_coded(self, address: int, count: int, codec: int) -> None:
-        """In fewer bytes between hosts; what is lost is kept for the next of as many."""
+        """Sums in coded form. What is lost is kept for the next array of the same size."""
         size, ticket = ctypes.c_uint64(), ctypes.c_uint64()
         functions().residual_count(self.handle, count, size)
-        rest = self._rests.setdefault((count, codec), (ctypes.c_float * size.value)())
+        residual = self._residuals.setdefault((count, codec), (ctypes.c_float * size.value)())
         begun = functions().all_reduce_coded(
-            self.handle, address, count, codec, 0, rest, size.value, ticket
+            self.handle, address, count, codec, 0, residual, size.value, ticket
         )
         if begun != 0 or functions().wait(self.handle, ticket) != 0:
             raise RuntimeError("a coded all_reduce failed")
 
     def tune(self) -> str:
-        """Measures, and goes the quickest way from now on."""
+        """Measures, and uses the quickest way from now on."""
         text = ctypes.create_string_buffer(TEXT)
         if functions().tune(self.handle, None, 3000, text, TEXT) != 0:
             raise RuntimeError("measuring failed")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open MPI as a contender: its launcher starts the ranks in the namespaces, so that its allreduces
-go in turn with ours, in one process.
+"""Open MPI as a contender. Its launcher starts the ranks in the namespaces, so that its all-reduces
+and ours run in turn in the same processes.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import shutil
 from pathlib import Path
 
 AGENT = Path(__file__).with_name("host-agent")
-# Named: they are not what it would choose for TCP between hosts and memory within one, or it finds
-# no such thing in a namespace.
+# Name the transports: by itself it chooses others than TCP between hosts and shared memory inside
+# one, or finds none in a namespace.
 SETTINGS = {
     "pml": "ob1",
     "btl": "tcp,vader,self",
     "btl_vader_single_copy_mechanism": "none",
-    "mpi_yield_when_idle": "1",  # ranks are more than processors
+    "mpi_yield_when_idle": "1",  # there are more ranks than processors
 }
 
 
 def why_not() -> str:
-    """Empty where it is installed."""
+    """Returns an empty text if Open MPI is installed, else what is missing."""
     missing = [
         package
         for package, there in (

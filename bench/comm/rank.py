@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of the benchmark: every contender in turn, round after round. Each rank writes what it
-saw to <folder>/rank-<n>.json.
+"""One rank of the benchmark. It runs every contender in turn, round after round, and writes its
+results to <folder>/rank-<n>.json.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from native import Communicator, folder_store
 from paceline.comm._addresses import addresses_of
 
 CODECS = {"fp16": 1, "bf16": 2, "int8": 3}
-SMALL = ("doubling", "tree")  # for arrays of so many bytes at most
+SMALL = ("doubling", "tree")  # algorithms for small arrays only
 LARGEST_SMALL = 256 << 10
-# Contenders that are a communicator of ours each, and its plan. Ranks of a host by TCP as well know
-# no hierarchy.
+# Contenders that are communicators of ours, and their plans. With memory=tcp a host's ranks count
+# as hosts of their own, so there is no hierarchy.
 PLANS = {
     "chosen": "",
     "hierarchical": "algorithm=hierarchical",
@@ -41,7 +41,9 @@ def summing(communicator: Communicator) -> Run:
 
 
 def swapping(communicator: Communicator, ranks: int) -> Run:
-    """All-to-all; each rank sends as many bytes as in the first half of an allreduce."""
+    """Runs an all-to-all in which each rank sends as many bytes as in the first half of an
+    all-reduce.
+    """
     other = torch.empty(0)
 
     def run(data: torch.Tensor) -> None:
@@ -71,7 +73,7 @@ def open_mpi() -> Run:
 
 
 def sent_bytes() -> list[int]:
-    """What this network namespace has sent through each of its cables."""
+    """Returns the bytes that this network namespace has sent through each of its cables."""
     lines = [line.partition(":") for line in Path("/proc/self/net/dev").read_text().splitlines()]
     return [
         int(rest.split()[8]) for name, _, rest in sorted(lines) if name.strip().startswith("wire")
@@ -137,7 +139,7 @@ def main() -> None:
     results = []
     for size in map(int, told.sizes.split(",")):
         data = torch.empty(size // 4)
-        # So that small messages are more than noise.
+        # Repeat small messages, or their time is noise.
         repeats = max(1, min(50, int(told.megabits * 1e6 / 8 * told.seconds / max(size, 1))))
         for round_number in range(-1, told.rounds):  # the first warms up
             for name, run in contenders.items():
@@ -148,7 +150,7 @@ def main() -> None:
                 sent, used, begin = sent_bytes(), processor_seconds(), time.monotonic()
                 for _ in range(repeats):
                     run(data)
-                # Until all have it: the slowest rank's time is everyone's.
+                # All ranks report the slowest rank's time.
                 between.barrier()
                 seconds = (time.monotonic() - begin) / repeats
                 rails = [

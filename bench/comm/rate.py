@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rate of links at which they are the bound, and not the processors that all hosts of this
+"""Finds a rate at which the links are the bound, and not the processors that all hosts of this
 machine share.
 """
 
@@ -10,22 +10,22 @@ import statistics
 
 from fabric import Fabric, run_ranks
 
-# Those whose ratio is told: at half the rate the times of both double, or it says something of the
-# processors as well.
+# The contenders of the ratio. Both times must double at half the rate, or the ratio depends on the
+# processors too.
 COMPARED = ("hierarchical", "gloo")
-# Over what the processors need when nothing holds them up: they are not free of other work.
+# By which factor the links are slower than the processors, which have other work too.
 MARGIN = 4
 MOST = 400.0  # megabits a second
-LARGE = 4 << 20  # bytes, of the array that is tried
+LARGE = 4 << 20  # bytes of the array that is tried
 
 
 def bound_bytes(hosts: int, size: int) -> float:
-    """What each host must send at the least for the sum of an array."""
+    """Returns the bytes that each host must send for the sum of an array."""
     return 2 * (hosts - 1) / hosts * size
 
 
 def calibrated(fabric: Fabric, ranks: int) -> float:
-    """Megabits a second, by links that are not shaped yet."""
+    """Chooses a rate in megabits a second, by a trial over links that are not shaped yet."""
     words = (
         "--sizes",
         str(LARGE),
@@ -56,16 +56,14 @@ def calibrated(fabric: Fabric, ranks: int) -> float:
 
 
 def doubles(times: float) -> bool:
-    """What does not take twice as long at half the rate is bound by something else than the wire as
-    well.
+    """Tells whether a time doubled at half the rate. If not, something else than the wire was a
+    bound.
     """
     return 1.8 <= times <= 2.2
 
 
 def judged(slower: dict[str, float]) -> tuple[bool, str]:
-    """By how many times as long each took at half the rate: whether the ratio of those compared is
-    the wire's, and words on all.
-    """
+    """Returns whether all compared times doubled, and a text with the factor of each."""
     words = ", ".join(
         f"{name} {times:.2f}" + ("" if doubles(times) else " (!)") for name, times in slower.items()
     )

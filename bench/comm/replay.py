@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a training that is replayed: timers stand for what is computed, buckets of a model's
-gradients become ready as models.py has it, and are summed over real transports. Every contender in
-turn, a step of each. Writes what it saw to <folder>/rank-<n>.json.
+"""One rank of a replayed training. Timers stand for computing; buckets of a model's gradients
+become ready as models.py computes, and are summed over real transports. All contenders make a step
+in turn. It writes its results to <folder>/rank-<n>.json.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ import torch
 import torch.distributed as dist
 from models import MODELS
 from paceline.comm import Communicator
-from paceline.comm._compression import Codec, Rest
-from paceline.comm._power import Power
+from paceline.comm._compression import Codec, Residual
+from paceline.comm._power_sgd import Power
 
 Wait = Callable[[], Any]
-# Begins the sum of bucket n: what to do once all have begun, and how to wait for it.
+# Begins the sum of bucket n. Returns what to call once all buckets have begun, and the wait.
 Start = Callable[[int, torch.Tensor], tuple[Wait | None, Wait]]
 
 
 def shrunk(shape: tuple[int, ...], times: int) -> tuple[int, int]:
-    """As a matrix of fewer rows; a vector, or what has few, is one of one row."""
+    """Shrinks a shape to a matrix of fewer rows. A vector, or a shape with few rows, becomes one
+    row.
+    """
     if len(shape) == 1:
         return 1, math.ceil(shape[0] / times)
     return math.ceil(shape[0] / times), math.prod(shape[1:])
@@ -55,7 +57,7 @@ def measured(
     buckets: list[torch.Tensor],
     told: argparse.Namespace,
 ) -> dict[str, list[float]]:
-    """Seconds of each contender's steps, in turn; "alone" only computes."""
+    """Returns the seconds of each contender's steps. "alone" only computes."""
     seconds: dict[str, list[float]] = {name: [] for name in ("alone", *contenders)}
     wanted = told.ranks * (told.ranks + 1) / 2
     for round_number in range(-1, told.rounds):  # the first warms up
@@ -93,10 +95,10 @@ def main() -> None:
         for name in ("flat", "hierarchical")
     )
     half = [
-        Rest(Codec("FP16"), torch.zeros(inside.residual_count(bucket.numel())))
+        Residual(Codec("FP16"), torch.zeros(inside.residual_count(bucket.numel())))
         for bucket in buckets
     ]
-    # A vector is no matrix: it goes as it is.
+    # A vector is not compressed.
     matrices = [
         tuple(torch.Size(shape if shape[0] > 1 else shape[1:]) for shape in one) for one in shapes
     ]
@@ -132,7 +134,7 @@ def main() -> None:
                 turn()
         for _, wait in begun:
             wait()
-        # Until all have it: the slowest rank's time is everyone's.
+        # All ranks report the slowest rank's time.
         flat.barrier()
         return time.monotonic() - began
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of a named model, replayed: what communication costs where computing and wire stand as they
-do on 4 x 8 GPUs at 25 Gbit/s.
+"""Replays steps of a named model: what does communication cost if computing and wire have the ratio
+of 4 x 8 GPUs at 25 Gbit/s?
 
-The published case of AIAK-Training: PyTorch's DistributedDataParallel over TCP there, and its
-claims stand beside what is measured here. They were measured on GPUs, over NCCL, by its makers;
-ours on CPUs with timers for the computing, so that only ratios compare.
+It is the published case of AIAK-Training against PyTorch's DistributedDataParallel over TCP. Its
+claims are printed beside our figures. Its makers measured on GPUs with NCCL, and we measure on CPUs
+with timers for the computing, so only ratios compare.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def replay(
     model = MODELS[name]()
 
     def replayed(megabits: float, rounds: int) -> tuple[float, dict[str, Any]]:
-        # Bytes and rate are smaller, each by its own factor: so is the time that stands for
-        # computing.
+        # Bytes and rate are scaled, each by its own factor. Scale the computing so that the ratio
+        # of both stays.
         seconds = model.seconds() * PUBLISHED_MEGABITS / megabits / shrink
         fabric.rate(megabits)
         words = ("--rounds", rounds, "--model", name, "--shrink", shrink, "--seconds", seconds)
-        # Each rank waits for all: any one's times are everyone's.
+        # Each rank waits for all, so the times of one rank are those of all.
         return seconds, run_ranks(fabric, ranks, "replay.py", *map(str, words))[0]
 
     seconds, told = replayed(megabits, rounds)

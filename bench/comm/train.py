@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of the training benchmark: the same model under DistributedDataParallel over Gloo, over
-ours, and without communication, a step of each in turn. Each rank writes what it saw to
+"""One rank of the training benchmark. The same model makes a step in turn under
+DistributedDataParallel over Gloo, over ours, and without communication. It writes its results to
 <folder>/rank-<n>.json.
 """
 
@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def model() -> nn.Module:
-    """Layers enough for several buckets, 12 MiB in all."""
+    """A model of 12 MiB, which makes several buckets."""
     torch.manual_seed(1)
     layers: list[nn.Module] = []
     for _ in range(12):
@@ -38,7 +38,7 @@ def main() -> None:
     told = parser.parse_args()
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "wire0"
-    # What was measured on another fabric says nothing of this one.
+    # A choice that was measured on another fabric does not apply here.
     os.environ["XDG_CACHE_HOME"] = str(told.folder)
     dist.init_process_group(
         "gloo", init_method=f"file://{told.folder}/gloo", rank=told.rank, world_size=told.ranks
@@ -55,7 +55,7 @@ def main() -> None:
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for round_number in range(
         -2, told.rounds
-    ):  # the first two warm up, and have their buckets rebuilt
+    ):  # the first two warm up; buckets are rebuilt after the first
         batch = torch.randn(
             64, 512, generator=torch.Generator().manual_seed(told.rank + 1000 * round_number + 5000)
         )
