@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients by way of hosts over PyTorch's own process groups. They are for GPUs and NCCL; here
-gloo's groups stand for NCCL's, and names for hosts. On a GPU: tests/gpu/comm_check.py.
+"""Gradients by way of hosts over PyTorch's own process groups. They are for GPUs and NCCL; here groups
+of gloo and names of hosts take their place. On a GPU: tests/gpu/comm_check.py.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from comm_programs import MODELS, passes
 from programs import ROOT, Train
-from test_comm import BEGIN, END, MODELS
 
 NEW = int(torch.__version__.split(".")[0]) >= 2
 pytestmark = pytest.mark.skipif(not NEW, reason="gloo of PyTorch 1.13 has no reduce_scatter_tensor")
 
-# As a model on a GPU: what is forced is that this module takes it, and nothing else.
+# Makes _hierarchy take models on the CPU, which is all that differs from a GPU.
 FORCED = """
         import functools
         from paceline.comm import _hierarchy
@@ -33,12 +33,12 @@ FORCED = """
 
 
 def test_gradients_are_those_of_pytorch(train_by_fork: Train) -> None:
-    """Integers have one sum in every order; others are held to torch's tolerance. Buckets of odd
-    sizes, and of those that do not divide.
+    """Integers have the same sum in every order; other types are compared with torch's tolerance. Some
+    buckets have sizes that the ranks do not divide.
     """
-    run = train_by_fork(
-        BEGIN
-        + MODELS
+    run = passes(
+        train_by_fork,
+        MODELS
         + FORCED
         + """
         class Whole(nn.Module):
@@ -72,7 +72,7 @@ def test_gradients_are_those_of_pytorch(train_by_fork: Train) -> None:
             ours, theirs = steps(by_hosts(**options), **how), steps(wrap(False, **options), **how)
             agreed(ours)
             assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6), (options, how, (ours - theirs).abs().max())
-        # Two models by the same groups, and join().
+        # Two models that share groups, and join().
         groups = len(dist.distributed_c10d._world.pg_map)
         one, other = by_hosts(), by_hosts()
         assert len(dist.distributed_c10d._world.pg_map) == groups
@@ -88,11 +88,9 @@ def test_gradients_are_those_of_pytorch(train_by_fork: Train) -> None:
         ours, theirs = uneven(by_hosts()), uneven(wrap(False))
         assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6), (ours - theirs).abs().max()
         print(next(line for line in paceline.explain().splitlines() if "hierarchical hosts=2,2" in line))
-"""
-        + END,
+""",
         ranks=4,
     )
-    assert run.code == 0, run.output
     assert (
         run.output.count(
             "4 ranks, class Reordered, algorithm=hierarchical hosts=2,2 # over PyTorch's groups of"
@@ -103,29 +101,27 @@ def test_gradients_are_those_of_pytorch(train_by_fork: Train) -> None:
 
 
 def test_three_hosts_with_ranks_in_turn(train_by_fork: Train) -> None:
-    run = train_by_fork(
-        BEGIN
-        + MODELS
+    passes(
+        train_by_fork,
+        MODELS
         + FORCED
         + """
         host = f"host-{rank % 3}"
         ours, theirs = steps(by_hosts(), number=2), steps(wrap(False), number=2)
         agreed(ours)
         assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6), (ours - theirs).abs().max()
-"""
-        + END,
+""",
         ranks=6,
     )
-    assert run.code == 0, run.output
 
 
 def test_the_quicker_way_is_taken_by_all_ranks(train_by_fork: Train) -> None:
-    """By a clock that goes on within a sum, as long as that is said to take: whoever came early has
-    waited in it.
+    """A pretended clock advances in each sum by the time that it is said to take. A rank that comes early
+    waits in the sum.
     """
-    run = train_by_fork(
-        BEGIN
-        + """
+    passes(
+        train_by_fork,
+        """
         from datetime import timedelta
         from paceline.comm import _measured
         from paceline.comm._hierarchy import Hierarchy
@@ -142,7 +138,7 @@ def test_the_quicker_way_is_taken_by_all_ranks(train_by_fork: Train) -> None:
             setattr(Hierarchy, name, taken)
         sums = Hierarchy(Members(), Layout.of(["a", "a", "b", "b"]), torch.device("cpu"), timedelta(seconds=60), 4000, measured=True)
         sums.prove(False)
-        # Rank 2 comes last where it goes by hosts: what others measure says nothing. Above 5000 values that takes longer.
+        # Rank 2 comes last in sums by way of hosts, so the times of other ranks include a wait. Such sums take longer for 9000 values.
         takes("_sum", lambda count: (0.001 if rank == 2 else 0.009) * count / 3000)
         takes("_sum_in_group", lambda count: 0.002)
         for count, chosen in ((3000, "_sum"), (9000, "_sum_in_group")):
@@ -156,18 +152,16 @@ def test_the_quicker_way_is_taken_by_all_ranks(train_by_fork: Train) -> None:
         assert went == ["_sum_in_group"], "as small as it is"
         told = "# over PyTorch's groups of gloo, measured: 11 KiB by hosts (1.00 ms against 2.00), 35 KiB flat (2.00 ms against 3.00)"
         assert told in sums.plan(), sums.plan()
-"""
-        + END,
+""",
         ranks=4,
     )
-    assert run.code == 0, run.output
 
 
 def test_on_a_device_streams_wait_and_not_the_host(train_by_fork: Train) -> None:
-    """Streams that only note what is asked of them, in CUDA's place."""
-    run = train_by_fork(
-        BEGIN
-        + MODELS
+    """Objects that only record calls take the place of CUDA streams."""
+    passes(
+        train_by_fork,
+        MODELS
         + FORCED
         + """
         import contextlib
@@ -208,17 +202,15 @@ def test_on_a_device_streams_wait_and_not_the_host(train_by_fork: Train) -> None
         begun = log.index("current waits for an event of side")
         buckets = begun // len(bucket)
         assert buckets > 3 and log == bucket * buckets + ["current waits for an event of side"] * buckets, log
-"""
-        + END,
+""",
         ranks=4,
     )
-    assert run.code == 0, run.output
 
 
 def test_where_there_is_no_way_by_hosts(train_by_fork: Train) -> None:
-    run = train_by_fork(
-        BEGIN
-        + MODELS
+    passes(
+        train_by_fork,
+        MODELS
         + FORCED
         + """
         def refused(said, names=None, group=None, **options):
@@ -229,7 +221,7 @@ def test_where_there_is_no_way_by_hosts(train_by_fork: Train) -> None:
                 assert said in str(error), error
             else:
                 raise AssertionError(said)
-        refused("one host, with no wire", ["a"] * 4)
+        refused("one host, so there", ["a"] * 4)
         refused("one rank on every host", ["a", "b", "c", "d"])
         refused("another on some rank", compression="FP16" if rank else "BF16")
         refused("compression is 'Int9'" if rank == 1 else "rank 1: compression is 'Int9'", compression="Int9" if rank == 1 else "FP16")
@@ -240,7 +232,7 @@ def test_where_there_is_no_way_by_hosts(train_by_fork: Train) -> None:
         refused("plan is 'algorithm=flat'" if rank == 2 else "rank 2: plan is", plan="algorithm=flat" if rank == 2 else "")
         _hierarchy.told = lambda how, device: f"{how} on GPU {'AB'[rank // 2]}"
         refused("PowerSGD:rank=1,start=1000 on GPU A here and another on some rank" if rank < 2 else "on GPU B here", compression="PowerSGD")
-        # A job whose groups are split off a connected one, and a PyTorch whose sub-groups all ranks make.
+        # A group that is split off a connected one, and a PyTorch in which all ranks make sub-groups.
         pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
         from paceline.comm._members import Members
         members, module = Members(pairs[rank // 2]), dist.distributed_c10d
@@ -250,17 +242,15 @@ def test_where_there_is_no_way_by_hosts(train_by_fork: Train) -> None:
         assert _hierarchy.why_not_group(members) == ""
         dist.new_group = lambda ranks: None
         refused("some of the job's ranks", group=pairs[rank // 2])
-"""
-        + END,
+""",
         ranks=4,
     )
-    assert run.code == 0, run.output
 
 
 def test_a_job_gets_it_where_it_asks(train_by_fork: Train) -> None:
-    run = train_by_fork(
-        BEGIN
-        + MODELS
+    run = passes(
+        train_by_fork,
+        MODELS
         + """
         from paceline.comm import _hierarchy, _patch
         _hierarchy.carries = lambda model: True
@@ -283,9 +273,9 @@ def test_a_job_gets_it_where_it_asks(train_by_fork: Train) -> None:
         ours = agreed(steps(ddp))
         assert torch.allclose(ours, plain, rtol=1e-5, atol=1e-6)
         for hosts, asked, said in (
-            (3, auto, "nobody has asked for the way by hosts"),
-            (3, auto if rank == 1 else {**auto, **by_name}, "nobody has asked for the way by hosts"),
-            (1, by_name, "one host, with no wire to spare"),
+            (3, auto, "some rank has not asked for the way by hosts"),
+            (3, auto if rank == 1 else {**auto, **by_name}, "some rank has not asked for the way by hosts"),
+            (1, by_name, "one host, so there is no leg between hosts"),
             (6, by_name, "one rank on every host"),
         ):
             ddp, line = told(hosts, **asked)
@@ -305,13 +295,11 @@ def test_a_job_gets_it_where_it_asks(train_by_fork: Train) -> None:
         ddp, line = told(2, **auto, **{**lossy, "PACELINE_COMMUNICATION_COMPRESSION": "Int8"})
         assert "compression Int8:start=2, algorithm=hierarchical hosts=3,3" in line, line
         ddp, line = told(2, **auto, **{**lossy, "PACELINE_COMMUNICATION_COMPRESSION": "Int8" if rank else "FP16"})
-        assert "by PyTorch (nobody has asked" in line or "class Reordered" in line, line
-"""
-        + END,
+        assert "by PyTorch (some rank has not asked" in line or "class Reordered" in line, line
+""",
         ranks=6,
         PACELINE_COMMUNICATION="Auto",
     )
-    assert run.code == 0, run.output
     assert run.output.count(" cannot: a subclass that registers hooks in its own way)") == 5, (
         run.output
     )
@@ -334,7 +322,7 @@ def test_hosts_are_found_by_their_names(train_by_fork: Train) -> None:
 
 
 def test_the_gpus_check_runs_here_over_gloo(runtime: Path) -> None:
-    """What tests/gpu/run does with NCCL: its program, but for the batch norms and the device."""
+    """Runs the program of tests/gpu/run over gloo, without batch norms and device."""
     answer = subprocess.run(
         [sys.executable, ROOT / "tests/gpu/comm_check.py", "cpu"],
         env={**os.environ, "PYTHONPATH": str(runtime / "python"), "PACELINE_DISABLE": "1"},

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compressed gradients by way of hosts over PyTorch's own process groups: gloo's stand for NCCL's,
-as in test_comm_hierarchy.py.
+"""Compressed gradients by way of hosts. As in test_comm_hierarchy.py, groups of gloo take the place of
+NCCL's.
 """
 
 from __future__ import annotations
 
+from comm_programs import MODELS, passes
 from programs import Train
-from test_comm import BEGIN, END, MODELS
 from test_comm_hierarchy import FORCED, pytestmark
 
 __all__ = ["pytestmark"]
 
-# A model of one tensor, whose gradient is what it is called with; and what all owners of shards
-# have lost of it, put together.
+# A model of one tensor whose gradient is its input, and the residuals of all owners of shards, put
+# together.
 LOST = """
         class Many(nn.Module):
             def __init__(self, count, dtype=torch.float32):
@@ -38,73 +38,60 @@ LOST = """
 
 
 def test_what_halves_lose_comes_later(train_by_fork: Train) -> None:
-    run = train_by_fork(
-        BEGIN
-        + MODELS
+    passes(
+        train_by_fork,
+        MODELS
         + FORCED
+        + LOST
         + """
-        class Many(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.weight = nn.Parameter(torch.zeros(5001))
-            def forward(self, x):
-                return (self.weight * x).sum()
         torch.manual_seed(rank)
-        # Of one host alone: what the wire adds to it is nothing, and rounds nothing.
+        # Only one host has values, so sums between hosts round nothing.
         x = torch.randn(5001) * (rank < 2)
         x[7] = 0
         large = x.clone()
         large[7] = 3e5 * (rank < 2)  # beyond fp16's range, once
-        mean = x.clone()
-        dist.all_reduce(mean)
-        mean /= ranks
-        def step(ddp, x):
-            ddp.zero_grad()
-            ddp(x).backward()
-            return ddp.module.weight.grad.clone()
+        mean = mean_of(x)
         for compression, bits in (("FP16", 11), ("BF16", 8)):
-            ddp = by_hosts(Many(), compression)
+            ddp = by_hosts(Many(5001), compression)
             for _ in range(2):
                 assert torch.allclose(step(ddp, x), mean, rtol=1e-5, atol=1e-6), "nothing is compressed before"
-            sums = agreed(step(ddp, large))
+            sums = (step(ddp, large))
             assert sums.isfinite().all() and 0 < (sums - mean)[:7].abs().max() < 8 * 2.0**-bits
             for _ in range(63):
                 sums += step(ddp, x)
             assert abs(sums[7] / 1.5e5 - 1) < 1e-3, sums[7]
             sums[7] = 0
-            # Forgotten, the roundings of 64 steps add up; remembered, the last one is left, and that of the sum here.
+            # Without a residual the roundings of 64 steps would add up. With it only the last one is left, and that of this sum.
             error = (sums - 64 * mean).abs() * 2.0**bits / mean.abs().clamp(min=0.1)
             assert error.max() < 4, (compression, error.max())
             state = paceline.comm.state_dict(ddp)
             assert state["compression"].startswith(compression) and state["hosts"] == "2,2" and state["passes"] == 66
             (bucket,) = state["buckets"].values()
             assert bucket["rest"].shape == (2504,) and bool(bucket["rest"].any()) == (rank < 2)
-            # A run that goes on from there makes the same step, when it has made two uncompressed ones.
-            again = by_hosts(Many(), compression)
+            # A run that continues from there makes the same step, after two uncompressed ones.
+            again = by_hosts(Many(5001), compression)
             paceline.comm.load_state_dict(again, state)
             theirs = step(ddp, x)
             ours = [step(again, x) for _ in range(3)]
             assert torch.equal(ours[2], theirs) and not torch.equal(ours[1], theirs)
-            # What is not finite stays so, and is not remembered.
+            # A value that is not finite arrives as one, and leaves no residual.
             for bad in (float("inf"), float("nan")):
                 worse = x.clone()
                 worse[5] = bad
                 assert not step(ddp, worse)[5].isfinite()
-                assert agreed(step(ddp, x)).isfinite().all()
-"""
-        + END,
+                assert (step(ddp, x)).isfinite().all()
+""",
         ranks=4,
     )
-    assert run.code == 0, run.output
 
 
 def test_what_any_code_loses_is_kept_by_who_lost_it(train_by_fork: Train) -> None:
-    """What has arrived in all steps, and what the ranks still hold, is all that was sent: of every
-    code, in float32 and in 16 bits.
+    """What has arrived in all steps and the residuals add up to what was sent, for every code, in float32
+    and in 16 bits.
     """
-    run = train_by_fork(
-        BEGIN
-        + MODELS
+    passes(
+        train_by_fork,
+        MODELS
         + FORCED
         + LOST
         + """
@@ -129,32 +116,30 @@ def test_what_any_code_loses_is_kept_by_who_lost_it(train_by_fork: Train) -> Non
                     sent += exact
                 kept = lost(ddp, ((0, 1), (2, 3)))
                 assert kept.any() and kept.dtype is torch.float32, kept.dtype
-                # In 16 bits a sum is rounded once more, in the end.
+                # In 16 bits the sum is rounded once more at the end.
                 close = 1e-5 if dtype is torch.float32 else 0.05
                 worst = (said + kept[:count] - sent).abs().max()
                 assert worst < close * max(1, said.abs().max()), (compression, dtype, worst)
-                # What is not finite stays so for the step, and is not remembered.
+                # A value that is not finite arrives as one in this step, and leaves no residual.
                 for bad in (float("inf"), float("nan")):
                     worse = x.clone()
                     worse[5] = bad if rank == 3 else 0
                     assert not step(ddp, worse)[5].isfinite(), (compression, bad)
                     assert step(ddp, x).isfinite().all(), (compression, bad)
-        # Halves are as few bytes as they are.
+        # Compression to 16 bits does not change a bucket that has 16 bits.
         ddp = by_hosts(Many(count, torch.bfloat16), "FP16")
         [step(ddp, x) for _ in range(4)]
         assert not paceline.comm.state_dict(ddp)["buckets"]
-"""
-        + END,
+""",
         ranks=4,
     )
-    assert run.code == 0, run.output
 
 
 def test_momentum_is_gathered_by_who_owns_a_shard(train_by_fork: Train) -> None:
-    """Deep gradient compression as its paper has it, of each host's sum."""
-    run = train_by_fork(
-        BEGIN
-        + MODELS
+    """Compares deep gradient compression of each host's sum with its paper's rule."""
+    passes(
+        train_by_fork,
+        MODELS
         + FORCED
         + LOST
         + """
@@ -181,18 +166,16 @@ def test_momentum_is_gathered_by_who_owns_a_shard(train_by_fork: Train) -> None:
                     expected[shard][where] += v[host, shard][where]
                     u[host, shard][where] = v[host, shard][where] = 0
             assert torch.allclose(got, expected.flatten()[:5000], rtol=1e-4, atol=1e-5), (number, (got - expected.flatten()[:5000]).abs().max())
-"""
-        + END,
+""",
         ranks=4,
     )
-    assert run.code == 0, run.output
 
 
 def test_updates_of_1_bit_adam_go_by_hosts(train_by_fork: Train) -> None:
-    """In signs once the variance is frozen, and late rather than never."""
-    run = train_by_fork(
-        BEGIN
-        + MODELS
+    """Signs are sent once the variance is frozen, and what they lose arrives later."""
+    passes(
+        train_by_fork,
+        MODELS
         + FORCED
         + LOST
         + """
@@ -211,23 +194,21 @@ def test_updates_of_1_bit_adam_go_by_hosts(train_by_fork: Train) -> None:
         exact, coded = moved(False), moved(True)
         assert not torch.equal(exact, coded)
         assert (exact - coded).abs().mean() < exact.abs().mean() / 4, ((exact - coded).abs().mean(), exact.abs().mean())
-"""
-        + END,
+""",
         ranks=4,
     )
-    assert run.code == 0, run.output
 
 
 def test_power_sgd_is_that_of_the_communicator(train_by_fork: Train) -> None:
-    """Made orthonormal by PyTorch's operators, as on a GPU, against the library's own; and a step
-    that is not finite ends with that step.
+    """Compares PyTorch's operators, which a GPU uses, with the library. A step that is not finite must not
+    affect later ones.
     """
-    run = train_by_fork(
-        BEGIN
-        + MODELS
+    passes(
+        train_by_fork,
+        MODELS
         + FORCED
         + """
-        from paceline.comm import _power
+        from paceline.comm import _power_sgd
         how = paceline.comm.PowerSGD(rank=2, start=2, seed=7)
         def trained(by_operators):
             torch.manual_seed(3)
@@ -247,7 +228,7 @@ def test_power_sgd_is_that_of_the_communicator(train_by_fork: Train) -> None:
         _hierarchy.carries = lambda model: False
         theirs = trained(False)
         _hierarchy.carries = lambda model: True
-        _power.orthonormal = _power.orthonormal_by_operators
+        _power_sgd.orthonormal = _power_sgd.orthonormal_by_operators
         ours = trained(True)
         for number, (one, other) in enumerate(zip(ours, theirs)):
             assert one.isfinite().all() == other.isfinite().all() == (number != 4), number
@@ -255,19 +236,17 @@ def test_power_sgd_is_that_of_the_communicator(train_by_fork: Train) -> None:
                 assert torch.allclose(one, other, rtol=2e-3, atol=1e-6), (number, (one - other).abs().max())
         matrix = torch.randn(100, 3)
         matrix[:, 1] = 0
-        q = _power.orthonormal_by_operators(matrix)
+        q = _power_sgd.orthonormal_by_operators(matrix)
         assert not q[:, 1].any() and torch.allclose(q.t() @ q, torch.diag(torch.tensor([1.0, 0, 1])), atol=1e-6)
-"""
-        + END,
+""",
         ranks=4,
     )
-    assert run.code == 0, run.output
 
 
 def test_hosts_of_different_sizes_and_groups_of_some_ranks(train_by_fork: Train) -> None:
-    run = train_by_fork(
-        BEGIN
-        + MODELS
+    passes(
+        train_by_fork,
+        MODELS
         + FORCED
         + LOST
         + """
@@ -283,7 +262,7 @@ def test_hosts_of_different_sizes_and_groups_of_some_ranks(train_by_fork: Train)
                 said = sum(step(ddp, x) for _ in range(5))
                 kept = lost(ddp, hosts)
                 assert kept.any() and torch.allclose(said + kept[:9001], 5 * mean_of(x), rtol=1e-4), compression
-        # Two groups of the job's ranks, one rank in neither: who is in one makes its sub-groups alone.
+        # Two groups of some of the job's ranks. The ranks of a group make its sub-groups alone.
         groups = [dist.new_group([0, 1, 2]), dist.new_group([3, 4])]
         host = f"host-{rank % 2}"
         if rank < 3:
@@ -298,8 +277,6 @@ def test_hosts_of_different_sizes_and_groups_of_some_ranks(train_by_fork: Train)
                 dist.all_gather(everyone, mine, group=groups[0])
                 assert all(torch.equal(mine, other) for other in everyone)
                 assert torch.allclose(mine, x - rank + 1, rtol=1e-5 if number < 2 else 2e-2)
-"""
-        + END,
+""",
         ranks=5,
     )
-    assert run.code == 0, run.output

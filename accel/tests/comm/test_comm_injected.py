@@ -1,33 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DistributedDataParallel in unmodified programs: over our communicator where the job asks for it
-and it is safe, else as PyTorch has it, and said so.
+"""DistributedDataParallel in unmodified programs. It uses our communicator if the job asks for it and
+that is safe, else PyTorch, with a message.
 """
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 
 import pytest
 import torch
-from programs import Train
-
-
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What one program has measured, the next one of as many ranks need not."""
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture
-def train(train_by_fork: Train, cache: Path) -> Train:
-    return functools.partial(train_by_fork, XDG_CACHE_HOME=str(cache))
-
+from programs import Run, Train
 
 NEW = int(torch.__version__.split(".")[0]) >= 2
 ASKED = {"PACELINE_COMMUNICATION": "Auto"}
 
-# A program as anyone writes it, but for what it prints at the end.
+# An ordinary program, which also prints a report at the end.
 BEGIN = """
         from torch.nn.parallel import DistributedDataParallel
         torch.set_num_threads(1)
@@ -51,6 +38,15 @@ BEGIN = """
 END = """
         dist.destroy_process_group()
 """
+
+
+def passes(train: Train, program: str, ranks: int, before: str = "", **environment: str) -> Run:
+    """Runs an unmodified program in a job that asks for the communicator, and checks that it ends
+    well. `before` comes before the program's first line.
+    """
+    run = train(before + BEGIN + program + END, ranks=ranks, **ASKED, **environment)
+    assert run.code == 0, run.output
+    return run
 
 
 def test_off_unless_asked_and_within_the_class(train: Train) -> None:
@@ -85,19 +81,16 @@ def test_off_unless_asked_and_within_the_class(train: Train) -> None:
 
 
 def test_a_device_that_is_not_there_leaves_it_to_pytorch_on_all_ranks(train: Train) -> None:
-    run = train(
+    run = passes(
+        train,
         """
-        os.environ["PACELINE_SOCKET_IFNAME"] = "lo" if os.environ["RANK"] == "0" else "nosuch"
-        """
-        + BEGIN
-        + """
         fit()
-        """
-        + END,
+        """,
         ranks=2,
-        **ASKED,
+        before="""
+        os.environ["PACELINE_SOCKET_IFNAME"] = "lo" if os.environ["RANK"] == "0" else "nosuch"
+        """,
     )
-    assert run.code == 0, run.output
     said = "gradients are communicated by PyTorch: "
     why = "PACELINE_SOCKET_IFNAME: 'nosuch' names no network device"
     assert f"{said}rank 1 cannot: {why}" in run.output and f"{said}{why}" in run.output, run.output
@@ -129,28 +122,25 @@ def test_a_device_that_is_not_there_leaves_it_to_pytorch_on_all_ranks(train: Tra
 def test_a_plan_that_is_another_on_one_rank_leaves_it_to_pytorch_on_all(
     train: Train, plan: str, said: list[str]
 ) -> None:
-    run = train(
-        BEGIN
-        + """
+    run = passes(
+        train,
+        """
         if rank == 0:
             os.environ["PACELINE_COMMUNICATION_PLAN"] = os.environ["PLAN"]
         begun = time.monotonic()
         fit()
-        assert time.monotonic() - begun < 50, "somebody has waited for an agreement"
-"""
-        + END,
+        assert time.monotonic() - begun < 50, "a rank has waited for an agreement"
+""",
         ranks=2,
         PLAN=plan,
-        **ASKED,
     )
-    assert run.code == 0, run.output
     assert run.output.count("gradients are communicated by PyTorch: ") == 2, run.output
     assert all(one in run.output for one in said), run.output
 
 
 def test_process_groups_follow_each_other(train: Train) -> None:
-    """Each has a store of its own, which may lie where an earlier one lay, on one rank and not on
-    the other.
+    """Each group has a store of its own. On one rank its address may be that of an earlier store, and on
+    another rank not.
     """
     run = train(
         """
@@ -163,13 +153,13 @@ def test_process_groups_follow_each_other(train: Train) -> None:
             return made
         for number in range(3):
             assert names(number) == ["paceline/kind/0/all/1", "paceline/kind/0/all/2"], number
-        # One that is made where another was has not been in use before.
+        # A new store may have the address of a former one, but its counts begin anew.
         dist.init_process_group("gloo")
         members = Members()
         for _ in range(10):
             members.store = dist.HashStore()
             assert members.next_name("kind") == "paceline/kind/0/all/1"
-        # What torchrun restarts meets in the store of those that it has ended.
+        # torchrun keeps its store over a restart, so names must differ.
         os.environ["TORCHELASTIC_RESTART_COUNT"] = "1"
         assert members.next_name("kind") == "paceline/kind/0.1/all/1"
         dist.destroy_process_group()
@@ -181,24 +171,21 @@ def test_process_groups_follow_each_other(train: Train) -> None:
 
 
 def test_a_rank_that_was_not_asked_is_named(train: Train) -> None:
-    run = train(
+    run = passes(
+        train,
         """
+        fit()
+        """,
+        ranks=3,
+        before="""
         from datetime import timedelta
         from paceline._core import agreement
         agreement.AGREEMENT_TIMEOUT = timedelta(seconds=3)
         if os.environ["RANK"] == "1":
             from paceline.comm import _patch
             _patch.uninstall()
-        """
-        + BEGIN
-        + """
-        fit()
-        """
-        + END,
-        ranks=3,
-        **ASKED,
+        """,
     )
-    assert run.code == 0, run.output
     assert (
         run.output.count(
             "TimeoutError: rank 1 has not come within 3 s: give all ranks the same PACELINE_"
@@ -208,9 +195,9 @@ def test_a_rank_that_was_not_asked_is_named(train: Train) -> None:
 
 
 def test_an_unmodified_program_trains_over_it(train: Train) -> None:
-    run = train(
-        BEGIN
-        + """
+    run = passes(
+        train,
+        """
         ours = fit()
         print(*told(), sep="\\n")
         from paceline.comm import _patch
@@ -224,13 +211,10 @@ def test_an_unmodified_program_trains_over_it(train: Train) -> None:
         assert torch.equal(ours, fit(wrap=Mine))
         kept = Mine(small())
         print(*told(), sep="\\n")
-"""
-        + END,
+""",
         ranks=2,
-        **ASKED,
     )
-    assert run.code == 0, run.output
-    # The model is gone with the function.
+    # The model of fit() no longer exists.
     assert run.output.count("over our communicator: on; numerics class Reordered") == 4, run.output
     assert (
         run.output.count(
@@ -264,16 +248,16 @@ def test_the_way_is_measured_once_kept_and_read_again(train_by_fork: Train, tmp_
         )
         == 6
     )
-    # A folder that cannot be written is no reason not to train.
+    # Training goes on without a folder that can be written.
     (tmp_path / "file").touch()
     again = train_by_fork(program, ranks=3, **{**asked, "XDG_CACHE_HOME": str(tmp_path / "file")})
     assert again.code == 0 and again.output.count(" choice=0:") == 6, again.output
 
 
 def test_the_programs_own_hook_takes_its_place(train: Train) -> None:
-    run = train(
-        BEGIN
-        + """
+    run = passes(
+        train,
+        """
         from paceline.comm import _patch
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
         kinds = dist.BuiltinCommHookType
@@ -295,7 +279,7 @@ def test_the_programs_own_hook_takes_its_place(train: Train) -> None:
         kept = DistributedDataParallel(small())
         kept.register_comm_hook(None, own)
         print(*told(), sep="\\n")
-        # One hook, as ever; and one that PyTorch refuses is refused.
+        # A model takes one hook only, and PyTorch still checks it.
         for wrong, again in ((own, True), (3, False)):
             model = kept if again else DistributedDataParallel(small())
             try:
@@ -307,7 +291,7 @@ def test_the_programs_own_hook_takes_its_place(train: Train) -> None:
         _patch.uninstall()
         for way, result in zip(ways, ours):
             assert torch.equal(fit(way), result)
-        # A model that is gone is gone, with its communicator.
+        # A communicator ends with its model.
         import gc
         from paceline.comm import _handle
         _patch.install()
@@ -315,12 +299,9 @@ def test_the_programs_own_hook_takes_its_place(train: Train) -> None:
         del kept, model
         gc.collect()
         assert not len(_handle._living)
-"""
-        + END,
+""",
         ranks=2,
-        **ASKED,
     )
-    assert run.code == 0, run.output
     assert (
         run.output.count(
             "DistributedDataParallel of Sequential: by PyTorch (a hook of the program's)"
@@ -330,21 +311,18 @@ def test_the_programs_own_hook_takes_its_place(train: Train) -> None:
 
 
 def test_one_rank_that_cannot_leaves_it_to_pytorch_on_all(train: Train) -> None:
-    run = train(
-        BEGIN
-        + """
+    run = passes(
+        train,
+        """
         if rank == 1:
             os.environ["PACELINE_LIBRARY"] = "/nowhere.so"
         model = DistributedDataParallel(small())
         again = DistributedDataParallel(small())
         model(torch.ones(2, 4)).sum().backward()
         print(*told(), sep="\\n")
-"""
-        + END,
+""",
         ranks=3,
-        **ASKED,
     )
-    assert run.code == 0, run.output
     why = "rank 1 cannot: OSError: /nowhere.so"
     assert run.output.count(f"DistributedDataParallel of Sequential: by PyTorch ({why}") == 4, (
         run.output
@@ -360,9 +338,9 @@ def test_one_rank_that_cannot_leaves_it_to_pytorch_on_all(train: Train) -> None:
 
 
 def test_what_it_cannot_carry_is_pytorchs(train: Train) -> None:
-    run = train(
-        BEGIN
-        + """
+    run = passes(
+        train,
+        """
         alone = [dist.new_group([n]) for n in range(2)][rank]
         class Registers(DistributedDataParallel):
             def register_comm_hook(self, state, hook):
@@ -378,14 +356,12 @@ def test_what_it_cannot_carry_is_pytorchs(train: Train) -> None:
             from torch.distributed.fsdp import fully_shard
             fully_shard(small(), mesh=dist.device_mesh.init_device_mesh("cpu", (2,)))
         print(*told(), sep="\\n")
-"""
-        + END,
+""",
         ranks=2,
-        **ASKED,
     )
-    assert run.code == 0, run.output
     assert (
-        run.output.count("of Sequential: by PyTorch (one rank, with nobody to communicate)") == 2
+        run.output.count("of Sequential: by PyTorch (one rank, with no other to communicate with)")
+        == 2
     ), run.output
     assert (
         run.output.count(

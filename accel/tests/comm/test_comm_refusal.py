@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank cannot begin, for what its environment or its program says: all raise, at once, with
-that rank's number and reason.
+"""One rank cannot begin, because of its environment or its program. All ranks raise at once, with that
+rank's number and reason.
 """
 
 from __future__ import annotations
 
 import pytest
+from comm_programs import MODELS, passes
 from programs import Train
-from test_comm import BEGIN, END, MODELS
 
-# `begin(wrong)` is called by all ranks, with True on rank 1 alone; the others would wait for the
-# process group's half hour.
+# All ranks call `begin(wrong)`, with True on rank 1 only. Without the refusal the others would wait
+# for half an hour.
 ALL_ARE_TOLD = """
         began = time.monotonic()
         try:
@@ -22,9 +22,9 @@ ALL_ARE_TOLD = """
             assert getattr(error, "of_peer", False) == (isinstance(error, paceline.comm.CommError)), said
         else:
             raise AssertionError("not refused")
-        assert time.monotonic() - began < 60, "somebody has waited"
+        assert time.monotonic() - began < 60, "a rank has waited"
         dist.barrier()
-        # All are still of one mind where the next one meets.
+        # The next communicator of all ranks must work.
         for name in ("PACELINE_SOCKET_IFNAME", "PACELINE_NUMERICS"):
             os.environ.pop(name, None)
         if os.environ["WHY"] != "/nowhere":
@@ -60,18 +60,16 @@ NUMERICS = "the job's PACELINE_NUMERICS is Bitwise"
 def test_a_rank_that_cannot_begin_is_named_on_all(
     train_by_fork: Train, wrong: str, call: str, why: str
 ) -> None:
-    run = train_by_fork(
-        BEGIN
-        + MODELS
+    passes(
+        train_by_fork,
+        MODELS
         + f"""
         ddp = DistributedDataParallel(Several())
         def begin(wrong):
             {wrong or "pass"}
             {call}
         """
-        + ALL_ARE_TOLD
-        + END,
+        + ALL_ARE_TOLD,
         ranks=3,
         WHY=why,
     )
-    assert run.code == 0, run.output

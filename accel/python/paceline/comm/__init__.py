@@ -7,14 +7,16 @@ DistributedDataParallel over them. Names and call shapes follow torch.distribute
     work = communicator.all_reduce(tensor, async_op=True)
     work.wait()
     communicator.all_to_all(output, input)
-    paceline.comm.ddp_hook(model)                      # the model's gradients go this way from now
+    paceline.comm.ddp_hook(model)                      # sums this model's gradients from now on
     paceline.comm.ddp_hook(model, compression="Int8")  # in fewer bytes between hosts (class Lossy)
 
-Gradients on a GPU in a group of NCCL need no communicator: they go over PyTorch's own process
-groups, summed inside each host first.
+In an unmodified program spec.acceleration.communication does the same as `ddp_hook`.
 
-Ranks of one host pass data through shared memory. Hosts use RDMA where both ends can, else TCP. If
-a rank dies or stops, every wait of every other rank ends with a CommError that names it. Numerics
+Gradients on a GPU in an NCCL group need no communicator. They are summed over PyTorch's own process
+groups, inside each host first.
+
+Ranks of one host pass data through shared memory. Hosts use RDMA if both ends can, else TCP. If a
+rank dies or stops, every wait of every other rank ends with a CommError that names it. Numerics
 class Reordered: sums have another order than gloo's. bfloat16 and float16 are added in float32.
 """
 
@@ -26,12 +28,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from paceline.comm._communicator import Communicator, Work
+    from paceline.comm._communicator import Communicator
     from paceline.comm._compression import OneBit, PowerSGD
     from paceline.comm._ddp import ddp_hook, load_state_dict, state_dict
     from paceline.comm._dgc import DGC
     from paceline.comm._native import CommError
     from paceline.comm._one_bit import OneBitAdam
+    from paceline.comm._work import Work
 
 __all__ = [
     "DGC",
@@ -53,7 +56,7 @@ _MODULES = {
     "OneBit": "_compression",
     "OneBitAdam": "_one_bit",
     "PowerSGD": "_compression",
-    "Work": "_communicator",
+    "Work": "_work",
     "ddp_hook": "_ddp",
     "load_state_dict": "_ddp",
     "state_dict": "_ddp",

@@ -14,7 +14,7 @@ from paceline._core.environment import told
 
 SIOCGIFFLAGS, SIOCGIFADDR = 0x8913, 0x8915
 IFF_UP, IFF_LOOPBACK = 0x1, 0x8
-MOST_ADDRESSES = 16  # that a card holds
+MOST_ADDRESSES = 16  # in a peer info
 
 
 def own_address() -> str:

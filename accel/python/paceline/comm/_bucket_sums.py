@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sums of one model's buckets over a communicator: how each begins, as it is, compressed or
-sparse, and what begins when all of a pass have.
+"""Sums one model's gradient buckets over a communicator: dense, compressed or sparse.
 
-The hook of DistributedDataParallel (_ddp) has scaled the buckets before.
+The hook of DistributedDataParallel (_ddp) divides the buckets by the number of ranks before.
 """
 
 from __future__ import annotations
@@ -13,18 +12,21 @@ from typing import Any, Callable, Union
 
 import torch
 
-from paceline.comm._communicator import DTYPES, Communicator
+from paceline.comm._arguments import DTYPES
+from paceline.comm._communicator import Communicator
 from paceline.comm._compression import Compression, Compressor
 from paceline.comm._hierarchy import Hierarchy
-from paceline.comm._rows import of_rows
+from paceline.comm._sparse_rows import of_rows
 
 Tensor = torch.Tensor
 Carrier = Union[Communicator, Hierarchy]
-WAITS = 4096  # of a model's last passes
-Result = Callable[[], Tensor]  # waits for a sum, and answers it
+WAITS = 4096  # how many of a model's last passes are kept for the report
+Result = Callable[[], Tensor]  # waits for a sum, and returns it
 
 
 class Sums:
+    """The sums of one model. A pass is one backward; all ranks begin its buckets in one order."""
+
     def __init__(self, carrier: Carrier, how: Compression | None) -> None:
         self.carrier = carrier
         self.compressor = None if how is None else Compressor(how, carrier)
@@ -37,7 +39,9 @@ class Sums:
         self._turns: list[Callable[[], Any]] = []
 
     def takes(self, buffer: Tensor) -> bool:
-        """Else the process group's all_reduce knows how."""
+        """Tells whether this class can sum the buffer. If not, use the process group's
+        all_reduce.
+        """
         if buffer.layout is torch.strided:
             return buffer.dtype in DTYPES or buffer.is_complex()
         if (
@@ -50,8 +54,10 @@ class Sums:
         return of_rows and buffer.dtype in DTYPES and buffer.shape[1:].numel() > 0
 
     def start(self, bucket: Any, buffer: Tensor) -> Result:
-        """Of a buffer that has been scaled. `bucket` has the methods of torch's GradBucket that
-        compression asks.
+        """Begins the sum of a buffer, which is already divided by the number of ranks.
+
+        `bucket` is torch's GradBucket, or has the methods of it that compression calls. The result
+        waits for the sum.
         """
         if buffer.layout is not torch.strided:
             return self._start_sparse(buffer)
@@ -74,19 +80,22 @@ class Sums:
         return summed
 
     def turn(self) -> None:
-        """When all buckets of a pass have begun, on all ranks."""
+        """Begins what follows the first sums of a pass. All ranks do so after their last bucket, so
+        that their calls have the same order.
+        """
         began = time.perf_counter()
         while self._turns:
             self._turns.pop(0)()
         self._waiting += time.perf_counter() - began
 
     def end_pass(self) -> None:
+        """Counts a pass whose last bucket has begun."""
         self.passes += 1
         self.waits.append(self._waiting)
         self._waiting = 0.0
 
     def _start_sparse(self, buffer: Tensor) -> Result:
-        """A sum of rows blocks: in its turn, so that no hook does."""
+        """Delays a sparse sum until `turn`, because it blocks and a hook must not."""
         own = buffer.coalesce()
         sums: list[Tensor] = []
 

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The codes FP16, BF16, Int8 and OneBit of tensors by PyTorch's operators, on the CPU and on GPUs.
-The format is that of the library's codecs. _across uses them for gradients on GPUs, whose bytes go
-over PyTorch's own process groups. Everything goes onto the current stream, and the host waits for
-nothing.
+The format is that of the library's codecs. _between_hosts uses them for gradients on GPUs, whose
+bytes go over PyTorch's own process groups. Everything goes onto the current stream, and the host
+waits for nothing.
 """
 
 from __future__ import annotations
 
 import torch
 
-from paceline.comm._communicator import CODECS
+from paceline.comm._native import CODECS
 
 Tensor = torch.Tensor
 
 FP16, BF16, INT8, ONE_BIT = (CODECS[name] for name in ("FP16", "BF16", "Int8", "OneBit"))
 HALVES = {FP16: torch.float16, BF16: torch.bfloat16}
 INT8_BLOCK, SIGN_BLOCK, SCALE_BYTES = 256, 1024, 4
-LEAST_SCALED = 1e-30  # below it, a scale would lose bits itself, so the block stays in the rest
+LEAST_SCALED = 1e-30  # below it, a scale would lose bits itself, so the block stays in the residual
 ROUNDER = 12582912.0  # 1.5 * 2^23: adding and taking it off again rounds to nearest, ties to even
 
 
@@ -29,13 +29,13 @@ def bytes_of(codec: int, count: int) -> int:
     return -(-count // 8) + -(-count // SIGN_BLOCK) * SCALE_BYTES
 
 
-# `values` and `rest` are float32, `codes` bytes, all contiguous and of one dimension. Several
+# `values` and `residual` are float32, `codes` bytes, all contiguous and of one dimension. Several
 # arrays lie one after another.
 
 
-def encode(codec: int, values: Tensor, rest: Tensor, codes: Tensor, arrays: int = 1) -> None:
-    """codes = values + rest; then rest = what the coding lost."""
-    rows = (values.view(arrays, -1), rest.view(arrays, -1), codes.view(arrays, -1))
+def encode(codec: int, values: Tensor, residual: Tensor, codes: Tensor, arrays: int = 1) -> None:
+    """codes = values + residual; then residual = what the coding lost."""
+    rows = (values.view(arrays, -1), residual.view(arrays, -1), codes.view(arrays, -1))
     if codec in HALVES:
         _encode_halves(HALVES[codec], *rows)
     else:
@@ -73,13 +73,13 @@ def decode(
 # ------------------------------------------------------------
 
 
-def _encode_halves(dtype: torch.dtype, values: Tensor, rest: Tensor, codes: Tensor) -> None:
-    wanted = values + rest
+def _encode_halves(dtype: torch.dtype, values: Tensor, residual: Tensor, codes: Tensor) -> None:
+    wanted = values + residual
     most = torch.finfo(dtype).max
     sent = torch.where(wanted.isinf(), wanted, wanted.clamp(-most, most)).to(dtype)
     codes.view(dtype).copy_(sent)
-    torch.sub(wanted, sent, out=rest)
-    rest.masked_fill_(~wanted.isfinite(), 0)
+    torch.sub(wanted, sent, out=residual)
+    residual.masked_fill_(~wanted.isfinite(), 0)
 
 
 def _in_blocks(function: object, codec: int, *rows: Tensor) -> None:
@@ -101,8 +101,8 @@ def _in_blocks(function: object, codec: int, *rows: Tensor) -> None:
             )  # type: ignore[operator]
 
 
-def _encode_int8(values: Tensor, rest: Tensor, codes: Tensor) -> None:
-    wanted = values + rest
+def _encode_int8(values: Tensor, residual: Tensor, codes: Tensor) -> None:
+    wanted = values + residual
     size = wanted.abs().amax(-1, keepdim=True)
     finite, small = size.isfinite(), size < LEAST_SCALED
     scale = torch.where(finite, size / 127, torch.nan).masked_fill_(small, 0)
@@ -111,15 +111,15 @@ def _encode_int8(values: Tensor, rest: Tensor, codes: Tensor) -> None:
     coded = torch.where(finite, (wanted * factor + ROUNDER) - ROUNDER, 1)
     codes[..., :SCALE_BYTES] = scale.view(torch.uint8)
     codes[..., SCALE_BYTES:] = coded.to(torch.int8).view(torch.uint8)
-    rest.copy_(torch.where(finite, wanted - coded * scale, 0))
+    residual.copy_(torch.where(finite, wanted - coded * scale, 0))
 
 
 def _decode_int8(values: Tensor, codes: Tensor) -> None:
     torch.mul(codes[..., SCALE_BYTES:].view(torch.int8), _scale(codes), out=values)
 
 
-def _encode_signs(values: Tensor, rest: Tensor, codes: Tensor) -> None:
-    wanted = values + rest
+def _encode_signs(values: Tensor, residual: Tensor, codes: Tensor) -> None:
+    wanted = values + residual
     mean = wanted.abs().mean(-1, keepdim=True, dtype=torch.float64).float()
     scale = torch.where(mean.isfinite(), mean, torch.nan)
     negative = wanted.signbit()
@@ -128,7 +128,7 @@ def _encode_signs(values: Tensor, rest: Tensor, codes: Tensor) -> None:
         negative.to(torch.uint8), (0, -negative.shape[-1] % 8)
     ).unflatten(-1, (-1, 8))
     torch.sum(bits << _places(codes), -1, dtype=torch.uint8, out=codes[..., SCALE_BYTES:])
-    rest.copy_(torch.where(mean.isfinite(), wanted - torch.where(negative, -scale, scale), 0))
+    residual.copy_(torch.where(mean.isfinite(), wanted - torch.where(negative, -scale, scale), 0))
 
 
 def _decode_signs(values: Tensor, codes: Tensor) -> None:

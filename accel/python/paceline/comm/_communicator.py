@@ -12,73 +12,54 @@ import torch
 
 from paceline._core.memory import mark_written
 from paceline.comm import _native
-from paceline.comm._handle import HEARTBEAT_TIMEOUT, TIMEOUT, Handle, of_all_ranks, refuse
+from paceline.comm._arguments import DTYPES, counts_of, dtype_of, dtype_of_pieces
+from paceline.comm._handle import HEARTBEAT_TIMEOUT, TIMEOUT, Handle, of_all_ranks
 from paceline.comm._members import Members, TorchStore
+from paceline.comm._work import Work
 
 Tensor = torch.Tensor
 
-DTYPES = {
-    torch.float32: 0,
-    torch.float64: 1,
-    torch.float16: 2,
-    torch.bfloat16: 3,
-    torch.int32: 4,
-    torch.int64: 5,
-}
-CODECS = {"FP16": 1, "BF16": 2, "Int8": 3, "TopK": 4, "OneBit": 5, "DGC": 6}
-
-
-def refuse_to_join(group: Any, why: str) -> None:
-    """For a rank that cannot make the Communicator which the others make next in this group,
-    without a name. The others raise CommError at once, with this rank and the reason."""
-    members = Members(group)
-    refuse(TorchStore(members.store), members.next_name("comm"), members.rank, why)
-
-
-class Work:
-    """A collective that runs in the background, as torch.distributed's Work. Its communicator holds
-    the tensors alive until `wait`, or until its own end.
-    """
-
-    def __init__(self, communicator: Communicator, tensor: Tensor, ticket: int) -> None:
-        self._communicator = communicator
-        self._ticket = ticket
-        self._tensor = tensor
-
-    def wait(self) -> bool:
-        """Blocks until the collective has ended. True; raises CommError where it failed."""
-        self._communicator._check(
-            _native.functions().wait(self._communicator._open(), self._ticket)
-        )
-        self._communicator._let_go(self._ticket)
-        return True
-
-    def is_completed(self) -> bool:
-        """Whether the collective has ended, well or not. Does not block."""
-        completed = ctypes.c_uint32()
-        self._communicator._check(
-            _native.functions().is_completed(
-                self._communicator._open(), self._ticket, ctypes.byref(completed)
-            )
-        )
-        return completed.value != 0
-
-    def result(self) -> list[Tensor]:
-        """The tensor of the collective, in a list."""
-        return [self._tensor]
-
 
 class Communicator(Handle):
-    """Collectives of CPU tensors over the ranks of `group` (None: of all). All of them make one, in
-    the same order.
+    """Collectives of CPU tensors between the ranks of a process group.
 
-    plan                what `plan()` printed, to do all-reduces the same way again
-    timeout             for each collective to end while all ranks live
-    heartbeat_timeout   a rank that says nothing for so long counts as lost
+    All ranks of the group construct it together, and then make the same calls in the same order.
+    Tensors are contiguous, on the CPU, and of float32, float64, float16, bfloat16, int32 or int64.
+    Numerics class Reordered: sums have another order than gloo's, and the same bits on all ranks.
+    float16 and bfloat16 are added in float32.
 
-    All ranks make the same calls in the same order. A call that refuses its arguments ends the
-    communicator on all ranks, except with `async_op` and from one rank to another. Tensors are
-    contiguous and on the CPU.
+    If a collective refuses its arguments, the communicator fails on all ranks, so that no rank
+    waits for ever. `send`, `recv`, `exchange` and calls with `async_op=True` raise on this rank
+    only. Close it with `close()` or a `with` block when all ranks are done.
+
+    Args:
+        group: the process group; None for all ranks of the job.
+        name: a name that is the same on all ranks and used once; by default one is made.
+        plan: the text that `plan()` returned, to do all-reduces the same way again. By default
+            the way is hierarchical or flat, until `tune` measures.
+        timeout: the longest time for one collective while all ranks live.
+        heartbeat_timeout: a rank that is silent for this long counts as lost.
+        flows: TCP connections to each peer host, 1 to 16; 0 uses the library's choice.
+        host: ranks with the same text share memory. By default those of one machine and one
+            network namespace do.
+
+    Raises:
+        CommError: if another rank cannot join, or does not come within `timeout`.
+        ValueError: if an argument, or PACELINE_SOCKET_IFNAME, makes no sense.
+        RuntimeError: without a process group.
+        OSError: if libpaceline.so cannot be loaded.
+
+    Example:
+        >>> torch.distributed.init_process_group(  # torchrun starts more ranks than this one
+        ...     "gloo", rank=0, world_size=1, store=torch.distributed.HashStore()
+        ... )
+        >>> with paceline.comm.Communicator() as communicator:
+        ...     communicator.all_reduce(torch.ones(2))
+        ...     work = communicator.all_reduce(torch.ones(3), async_op=True)
+        ...     work.wait(), work.result()
+        tensor([1., 1.])
+        (True, [tensor([1., 1., 1.])])
+        >>> torch.distributed.destroy_process_group()
     """
 
     def __init__(
@@ -95,7 +76,7 @@ class Communicator(Handle):
         members = Members(group)
         name = name or members.next_name("comm")
         store = TorchStore(members.store)
-        # The tensors of sums under way, by ticket, in case the program no longer holds them.
+        # Tensors of sums in flight, by ticket. The program may have dropped them.
         self._held: dict[int, tuple[Tensor, ...]] = {}
         super().__init__(
             store,
@@ -117,10 +98,20 @@ class Communicator(Handle):
 
     @of_all_ranks
     def all_reduce(self, tensor: Tensor, *, async_op: bool = False) -> Tensor | Work:
-        """The sum over all ranks, in place. Returns the tensor. With `async_op` it returns a Work
-        at once, and the tensor is the sum when `wait` has returned.
+        """Sums a tensor over all ranks, in place.
+
+        Args:
+            tensor: of any shape, with as many elements on all ranks.
+            async_op: returns at once. The tensor is the sum once `Work.wait` has returned.
+
+        Returns:
+            The tensor, or a Work with `async_op=True`.
+
+        Raises:
+            CommError: if a rank is lost, late or calls something else.
+            ValueError: if the tensor is not contiguous, not on the CPU, or of another dtype.
         """
-        handle, dtype = self._open(), _dtype(tensor, "tensor")
+        handle, dtype = self._open(), dtype_of(tensor, "tensor")
         library = _native.functions()
         data = (handle, tensor.data_ptr(), tensor.numel(), dtype)
         if async_op:
@@ -130,22 +121,34 @@ class Communicator(Handle):
         else:
             self._check(library.all_reduce(*data))
         mark_written([tensor])
-        return Work(self, tensor, ticket.value) if async_op else tensor
+        return Work(self, tensor, ticket.value, self._held) if async_op else tensor
 
     def residual_count(self, count: int) -> int:
-        """How many values `all_reduce_coded` keeps here of what an array of `count` loses."""
+        """Returns how many float32 values the `residual` of `all_reduce_coded` has on this rank,
+        for a tensor of `count` elements. DGC needs twice as many.
+        """
         found = ctypes.c_uint64()
         self._check(_native.functions().residual_count(self._open(), count, ctypes.byref(found)))
         return found.value
 
-    def all_reduce_coded(self, tensor: Tensor, rest: Tensor, codec: int, keep: int = 0) -> Work:
-        """`all_reduce` of float32 in fewer bytes between hosts, by one of CODECS; `keep`: of a
-        million values, with TopK. What is lost is added to the next: in `rest`, zeros at first, and
-        in use as `tensor` is.
+    def all_reduce_coded(self, tensor: Tensor, residual: Tensor, codec: int, keep: int = 0) -> Work:
+        """Begins a sum whose values are coded in fewer bytes between hosts (class Lossy). What the
+        code loses stays in `residual`, and is added to the next sum.
+
+        Args:
+            tensor: float32, of any shape. It becomes the sum.
+            residual: float32 with `residual_count(tensor.numel())` values, at first zeros. It
+                belongs to this tensor and this rank, and is in use until `Work.wait` returns.
+            codec: 1 FP16, 2 BF16, 3 Int8, 4 TopK, 5 OneBit, 6 DGC.
+            keep: with TopK, how many of a million values are sent; with DGC, its momentum in
+                thousandths is added from bit 20 on.
+
+        Raises:
+            ValueError: if a tensor is not float32, contiguous and on the CPU.
         """
         handle = self._open()
-        if _dtype(tensor, "tensor") or _dtype(rest, "rest"):
-            raise ValueError(f"paceline.comm: tensor and rest must be of {torch.float32}")
+        if dtype_of(tensor, "tensor") or dtype_of(residual, "residual"):
+            raise ValueError(f"paceline.comm: tensor and residual must be of {torch.float32}")
         ticket = ctypes.c_uint64()
         started = _native.functions().all_reduce_coded
         data = (
@@ -154,18 +157,25 @@ class Communicator(Handle):
             tensor.numel(),
             codec,
             keep,
-            rest.data_ptr(),
-            rest.numel(),
+            residual.data_ptr(),
+            residual.numel(),
         )
         self._check(started(*data, ctypes.byref(ticket)))
-        self._held[ticket.value] = (tensor, rest)
+        self._held[ticket.value] = (tensor, residual)
         mark_written([tensor])
-        return Work(self, tensor, ticket.value)
+        return Work(self, tensor, ticket.value, self._held)
 
     @of_all_ranks
     def reduce_scatter(self, output: Tensor, input: Tensor) -> Tensor:
-        """Sums this rank's pieces of `input`, which has one of `output`'s size for each rank."""
-        dtype = self._pieces("input", input, "output", output)
+        """Sums `input` over all ranks, and gives each rank one piece of the sum. It returns
+        `output`. It raises what `all_reduce` raises, and ValueError if the sizes or dtypes do not
+        match.
+
+        Args:
+            output: gets this rank's piece.
+            input: has as many elements as all ranks' outputs together. Piece r is for rank r.
+        """
+        dtype = dtype_of_pieces("input", input, "output", output, self.ranks)
         data = (input.data_ptr(), output.data_ptr(), output.numel(), dtype)
         self._check(_native.functions().reduce_scatter(self._open(), *data))
         mark_written([output])
@@ -173,8 +183,14 @@ class Communicator(Handle):
 
     @of_all_ranks
     def all_gather(self, output: Tensor, input: Tensor) -> Tensor:
-        """The `input` of all ranks, one behind the other."""
-        dtype = self._pieces("output", output, "input", input)
+        """Gathers the `input` of all ranks. It returns `output`. It raises what `all_reduce`
+        raises, and ValueError if the sizes or dtypes do not match.
+
+        Args:
+            output: has as many elements as all inputs together. Piece r is rank r's input.
+            input: has as many elements on all ranks.
+        """
+        dtype = dtype_of_pieces("output", output, "input", input, self.ranks)
         self._check(
             _native.functions().all_gather(
                 self._open(), input.data_ptr(), output.data_ptr(), input.numel(), dtype
@@ -185,9 +201,15 @@ class Communicator(Handle):
 
     @of_all_ranks
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
-        """What rank `src` of this communicator has."""
+        """Copies the tensor of one rank to all ranks, in place. It returns `tensor`. It raises what
+        `all_reduce` raises, and ValueError if there is no rank `src`.
+
+        Args:
+            tensor: of any shape, with as many elements on all ranks.
+            src: the rank whose tensor is copied, as a number within this communicator.
+        """
         root = self._root("src", src)
-        dtype = _dtype(tensor, "tensor")
+        dtype = dtype_of(tensor, "tensor")
         self._check(
             _native.functions().broadcast(
                 self._open(), tensor.data_ptr(), tensor.numel(), dtype, root
@@ -198,11 +220,16 @@ class Communicator(Handle):
 
     @of_all_ranks
     def reduce(self, tensor: Tensor, dst: int = 0) -> Tensor:
-        """The sum over all ranks, in place at rank `dst` of this communicator; the tensors of
-        others stay as they are.
+        """Sums a tensor over all ranks, in place at one rank. The other ranks' tensors stay
+        unchanged. It returns `tensor`. It raises what `all_reduce` raises, and ValueError if there
+        is no rank `dst`.
+
+        Args:
+            tensor: of any shape, with as many elements on all ranks.
+            dst: the rank that gets the sum, as a number within this communicator.
         """
         root = self._root("dst", dst)
-        dtype = _dtype(tensor, "tensor")
+        dtype = dtype_of(tensor, "tensor")
         self._check(
             _native.functions().reduce(self._open(), tensor.data_ptr(), tensor.numel(), dtype, root)
         )
@@ -218,11 +245,19 @@ class Communicator(Handle):
         output_split_sizes: Sequence[int] | None = None,
         input_split_sizes: Sequence[int] | None = None,
     ) -> Tensor:
-        """Piece r of `input` goes to rank r, piece r of `output` comes from it: as many equal ones
-        as there are ranks, or `counts` elements each. They share no memory.
+        """Sends piece r of `input` to rank r, and receives piece r of `output` from rank r. It
+        returns `output`. It raises what `all_reduce` raises, and ValueError if the sizes or dtypes
+        do not match.
+
+        Args:
+            output: must not share memory with `input`.
+            input: of the dtype of `output`.
+            output_split_sizes: elements of each piece of `output`, one number for each rank. By
+                default all pieces of both tensors have the same size.
+            input_split_sizes: the same of `input`. Give both or neither.
         """
-        dtype = _dtype(output, "output")
-        if _dtype(input, "input") != dtype:
+        dtype = dtype_of(output, "output")
+        if dtype_of(input, "input") != dtype:
             raise ValueError(
                 f"paceline.comm: input is of {input.dtype} and output of {output.dtype}"
             )
@@ -237,8 +272,8 @@ class Communicator(Handle):
                 )
             self._check(_native.functions().all_to_all(self._open(), *data, count, dtype))
         else:
-            sent = self._counts("input", input, input_split_sizes)
-            received = self._counts("output", output, output_split_sizes)
+            sent = counts_of("input", input, input_split_sizes, self.ranks)
+            received = counts_of("output", output, output_split_sizes, self.ranks)
             if sent[self.rank] != received[self.rank]:
                 raise ValueError(
                     f"paceline.comm: rank {self.rank} sends itself {sent[self.rank]} elements and"
@@ -253,10 +288,18 @@ class Communicator(Handle):
         return output
 
     def send(self, tensor: Tensor, dst: int) -> None:
-        """To rank `dst`, which calls `recv`, or `exchange`, with a tensor of as many elements and
-        of this dtype.
+        """Sends a tensor to one rank, which calls `recv` or `exchange` with as many elements of
+        this dtype. It may return before they have arrived.
+
+        Args:
+            tensor: of any shape.
+            dst: another rank, as a number within this communicator.
+
+        Raises:
+            CommError: if rank `dst` is lost, late or expects something else.
+            ValueError: if there is no rank `dst`.
         """
-        handle, dtype = self._open(), _dtype(tensor, "tensor")
+        handle, dtype = self._open(), dtype_of(tensor, "tensor")
         self._check(
             _native.functions().send(
                 handle, tensor.data_ptr(), tensor.numel(), dtype, self._peer("dst", dst)
@@ -264,8 +307,20 @@ class Communicator(Handle):
         )
 
     def recv(self, tensor: Tensor, src: int) -> Tensor:
-        """What rank `src` sends."""
-        handle, dtype, peer = self._open(), _dtype(tensor, "tensor"), self._peer("src", src)
+        """Receives what rank `src` sends by `send` or `exchange`.
+
+        Args:
+            tensor: gets the elements; as many as are sent, of the same dtype.
+            src: another rank, as a number within this communicator.
+
+        Returns:
+            `tensor`.
+
+        Raises:
+            CommError: if rank `src` is lost, late or sends something else.
+            ValueError: if there is no rank `src`.
+        """
+        handle, dtype, peer = self._open(), dtype_of(tensor, "tensor"), self._peer("src", src)
         self._check(
             _native.functions().receive(handle, tensor.data_ptr(), tensor.numel(), dtype, peer)
         )
@@ -273,9 +328,23 @@ class Communicator(Handle):
         return tensor
 
     def exchange(self, output: Tensor, input: Tensor, dst: int, src: int) -> Tensor:
-        """`input` to one rank and `output` from one, the same or another, at once."""
-        handle, dtype = self._open(), _dtype(output, "output")
-        if _dtype(input, "input") != dtype:
+        """Sends to one rank and receives from the same or another rank, both at once.
+
+        Args:
+            output: gets what rank `src` sends.
+            input: goes to rank `dst`; of the dtype of `output`.
+            dst: the rank that receives. If `dst` and `src` are this rank, `input` is copied.
+            src: the rank that sends.
+
+        Returns:
+            `output`.
+
+        Raises:
+            CommError: if one of the two ranks is lost, late or calls something else.
+            ValueError: if the dtypes differ, or a rank does not exist.
+        """
+        handle, dtype = self._open(), dtype_of(output, "output")
+        if dtype_of(input, "input") != dtype:
             raise ValueError(
                 f"paceline.comm: input is of {input.dtype} and output of {output.dtype}"
             )
@@ -290,12 +359,19 @@ class Communicator(Handle):
 
     @of_all_ranks
     def all_reduce_sparse(self, indices: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """The sum of arrays of which each rank has some rows: `indices` (int64) says which, in any
-        order, `values` has a row for each. Returns the rows that any rank has, by ascending index,
-        the same bits on all ranks.
+        """Sums arrays of which each rank has only some rows, such as gradients of embeddings. It
+        raises what `all_reduce` raises, and ValueError if the shapes or dtypes do not match.
+
+        Args:
+            indices: int64 of one dimension: the numbers of this rank's rows, in any order.
+            values: one row for each index, all rows of the same shape.
+
+        Returns:
+            The indices of the rows that any rank has, ascending, and the sums of these rows. All
+            ranks have the same bits.
         """
-        handle, dtype = self._open(), _dtype(values, "values")
-        if _dtype(indices, "indices") != DTYPES[torch.int64] or indices.dim() != 1:
+        handle, dtype = self._open(), dtype_of(values, "values")
+        if dtype_of(indices, "indices") != DTYPES[torch.int64] or indices.dim() != 1:
             raise ValueError(f"paceline.comm: indices must be of one dimension and {torch.int64}")
         count, shape = indices.numel(), values.shape[1:]
         if values.dim() == 0 or values.shape[0] != count or shape.numel() == 0:
@@ -317,46 +393,3 @@ class Communicator(Handle):
     def close(self) -> None:
         super().close()
         self._held.clear()  # nothing writes into them any more
-
-    # -- within
-    # ------------------------------------------------------------
-
-    def _let_go(self, ticket: int) -> None:
-        self._held.pop(ticket, None)
-
-    def _counts(
-        self, name: str, tensor: Tensor, counts: Sequence[int] | None
-    ) -> ctypes.Array[ctypes.c_uint64]:
-        given = list(counts or ())
-        if len(given) != self.ranks or min(given) < 0 or sum(given) != tensor.numel():
-            raise ValueError(
-                f"paceline.comm: {name}_split_sizes is {given}: it must say for each of"
-                f" {self.ranks} ranks how many of the {tensor.numel()} elements of {name} are its"
-            )
-        return (ctypes.c_uint64 * self.ranks)(*given)
-
-    def _pieces(self, name: str, whole: Tensor, part_name: str, part: Tensor) -> int:
-        if whole.numel() != part.numel() * self.ranks or whole.dtype is not part.dtype:
-            raise ValueError(
-                f"paceline.comm: {name} has {whole.numel()} elements of {whole.dtype}: it must have"
-                f" {self.ranks} times the {part.numel()} of {part_name}, of {part.dtype}"
-            )
-        _dtype(whole, name)
-        return _dtype(part, part_name)
-
-
-def _dtype(tensor: Tensor, name: str) -> int:
-    if tensor.device.type != "cpu":
-        raise ValueError(
-            f"paceline.comm: {name} is on {tensor.device}: it must be on the CPU; on GPUs use"
-            " torch.distributed with NCCL"
-        )
-    if tensor.layout is not torch.strided or not tensor.is_contiguous():
-        raise ValueError(f"paceline.comm: {name} must be contiguous: pass {name}.contiguous()")
-    found = DTYPES.get(tensor.dtype)
-    if found is None:
-        raise ValueError(
-            f"paceline.comm: {name} is of {tensor.dtype}: it must be one of"
-            f" {', '.join(map(str, DTYPES))}"
-        )
-    return found

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DistributedDataParallel's gradients over a communicator, or those on a GPU by way of hosts
-(_hierarchy): a communication hook of PyTorch's own interface.
+"""Sums the gradients of a DistributedDataParallel model over a communicator, by PyTorch's interface
+for communication hooks. On a GPU sums go by way of hosts (_hierarchy).
 
-The hook scales a bucket as the reducer would have, starts its sum on the communicator's thread, and
-returns at once a future. Who completes it is the thread that will wait for it: the hook has the
-autograd engine call `Gradients.complete` at the end of backward. The reducer queues its own wait
-after the hook of the last bucket has returned, so ours comes first, and no other thread ever
-touches a Python object: in PyTorch 1.13 one that still lets go of a future aborts an interpreter
-that ends.
+The hook divides a bucket as the reducer would have, begins its sum on the communicator's thread,
+and returns a future at once. It asks the autograd engine to call `Hooked.complete` at the end of
+backward, which completes all futures. The reducer queues its own wait after the last hook has
+returned, so `complete` runs first.
 
-Where the reducer waits without such a call (the first backward of a static graph, and the passes of
-a rank that has run out of inputs, within join()) the hook of the last bucket completes all of them
-itself; nothing is left to compute then.
+The thread that runs backward completes the futures, and no other thread touches a Python object. In
+PyTorch 1.13 a thread that releases a future while the interpreter ends aborts the process.
+
+The engine makes no such call in the first backward of a static graph. Nor does it for a rank that
+has run out of inputs within join(). Then the hook of the last bucket completes all futures, since
+nothing is left to compute.
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ import torch.distributed as dist
 from torch.autograd import Variable
 
 from paceline.comm import _hierarchy, _report
-from paceline.comm._choice import tune
-from paceline.comm._communicator import HEARTBEAT_TIMEOUT, TIMEOUT, Communicator, refuse_to_join
+from paceline.comm._bucket_sums import Carrier, Result, Sums
+from paceline.comm._communicator import Communicator
 from paceline.comm._compression import Compression, Compressor, parse, why_not_class
+from paceline.comm._handle import HEARTBEAT_TIMEOUT
 from paceline.comm._hierarchy import Hierarchy
-from paceline.comm._layout import Card, Layout, exchange, own_host
-from paceline.comm._members import Members
-from paceline.comm._rows import divided
-from paceline.comm._sums import Carrier, Result, Sums
+from paceline.comm._layout import Layout, PeerInfo, exchange, own_host
+from paceline.comm._members import Members, refuse_to_join
+from paceline.comm._model import device_of, timeout_of, why_not
+from paceline.comm._sparse_rows import divided
+from paceline.comm._tuning import tune
 
 Tensor = torch.Tensor
 
@@ -48,24 +51,42 @@ def ddp_hook(
     compression: Compression | str = "Disabled",
     host: str = "",
 ) -> Carrier:
-    """Registers the hook with a DistributedDataParallel model whose parameters are on the CPU in a
-    group of gloo, or on one GPU in a group of NCCL, before its first backward, and returns what its
-    sums go over. All ranks of the model's process group call it, for their models in the same
-    order.
+    """Sums a model's gradients over Paceline's communicator instead of gloo.
 
-    `compression` is lossy and off by default: "FP16", "BF16", "Int8", "TopK:ratio=0.01",
-    "PowerSGD:rank=1", DGC(optimizer) or OneBit(optimizer); PowerSGD on GPUs of one kind. `host`
-    names the ranks that share memory; by default those of this machine and network namespace, on a
-    GPU also NCCL_HOSTID.
+    Call it before the first backward, on all ranks of the model's process group, for their models
+    in the same order. Numerics class Reordered; Lossy with a compression. If a rank is lost later,
+    backward raises CommError on all other ranks.
 
-    On a GPU sums go inside a host, between hosts and inside again, over sub-groups of PyTorch's own
-    that all ranks of the model's group make here: it takes several hosts, one of them with several
-    ranks. `plan` and `heartbeat_timeout` are of the CPU's.
+    On a GPU the sums go over PyTorch's own process groups: inside each host, between hosts, and
+    inside each host again. That takes several hosts, one of them with several ranks.
 
-    A ValueError says why a model, or this rank, cannot have it; where that is this rank's
-    compression, plan, PACELINE_NUMERICS or network device, all others raise ValueError
-    or CommError with its number and reason. A rank that is lost raises CommError out of backward on
-    all others.
+    Args:
+        model: a DistributedDataParallel model with parameters on the CPU and a gloo group, or on
+            one GPU and an NCCL group.
+        plan: a plan that `Communicator.plan()` returned; by default the quickest way is measured.
+            CPU only.
+        heartbeat_timeout: a rank that is silent for this long counts as lost. CPU only.
+        compression: "Disabled", "FP16", "BF16", "Int8", "TopK:ratio=0.01", "PowerSGD:rank=1", a
+            PowerSGD, DGC(optimizer) or OneBit(optimizer). PowerSGD needs GPUs of one kind.
+        host: ranks with the same text share memory. By default those of one machine and one
+            network namespace do, or on a GPU those with the same NCCL_HOSTID.
+
+    Returns:
+        The communicator of the model's sums, or on a GPU an object with the same `plan()` and
+        `shape()`.
+
+    Raises:
+        ValueError: if the model, or this rank's settings, cannot have the hook. If it is this
+            rank's settings, the other ranks raise ValueError or CommError with its number and
+            reason.
+        CommError: if another rank cannot join.
+
+    Example:
+        >>> model = torch.nn.parallel.DistributedDataParallel(  # doctest: +SKIP
+        ...     torch.nn.Linear(4, 1)
+        ... )
+        >>> communicator = paceline.comm.ddp_hook(model, compression="Int8")  # doctest: +SKIP
+        >>> model(torch.ones(2, 4)).sum().backward()  # doctest: +SKIP
     """
     if why := why_not(model):
         raise ValueError(f"paceline.comm.ddp_hook: {why}")
@@ -87,8 +108,8 @@ def ddp_hook(
     try:
         if not all_say(communicator, f"{how} {plan}"):
             raise ValueError(
-                f"paceline.comm.ddp_hook: compression is {how} and plan {plan!r} here, and other on"
-                " some rank: say the same on all"
+                f"paceline.comm.ddp_hook: compression is {how} and plan {plan!r} here, and another"
+                " on some rank: say the same on all"
             )
         if not plan:
             tune(communicator)
@@ -100,7 +121,7 @@ def ddp_hook(
 
 
 def _asked(compression: Compression | str) -> tuple[Compression | None, str]:
-    """The settings that the program asks for, and why this rank cannot have them, if so."""
+    """Returns the compression that the program asks for, and why this rank cannot have it."""
     try:
         how = parse(compression) if isinstance(compression, str) else compression
     except ValueError as error:
@@ -109,16 +130,18 @@ def _asked(compression: Compression | str) -> tuple[Compression | None, str]:
 
 
 def _by_hosts(model: Any, plan: str, how: Compression | None, host: str, why: str) -> Hierarchy:
-    """`why` this rank cannot, if so: the others hear it where they meet."""
+    """Makes the sums of a model on a GPU. If this rank cannot take part, `why` says so, and the
+    other ranks learn it from its peer info.
+    """
     members, timeout = Members(model.process_group), timeout_of(model)
     why = why or (f"plan is {plan!r}: on a GPU there is none to choose" if plan else "")
     why = why or _hierarchy.why_not_group(members)
     compression = _hierarchy.told(how, device_of(model))
-    card = Card(host or own_host(), compression, True, why)
-    cards = exchange(members, members.next_name("hosts"), card, timeout)
-    layout = Layout.of([one.host for one in cards])
-    others = next((f"rank {rank}: {one.why}" for rank, one in enumerate(cards) if one.why), "")
-    if len({one.compression for one in cards}) > 1:
+    info = PeerInfo(host or own_host(), compression, True, why)
+    infos = exchange(members, members.next_name("hosts"), info, timeout)
+    layout = Layout.of([one.host for one in infos])
+    others = next((f"rank {rank}: {one.why}" for rank, one in enumerate(infos) if one.why), "")
+    if len({one.compression for one in infos}) > 1:
         others = (
             others
             or f"compression is {compression} here and another on some rank: say the same on all"
@@ -142,19 +165,46 @@ def register(
 
 
 def all_say(communicator: Communicator, text: str) -> bool:
+    """Tells whether all ranks passed the same text."""
     mine = torch.tensor([zlib.crc32(text.encode())], device="cpu")
     return bool((communicator.all_gather(mine.new_empty(communicator.ranks), mine) == mine).all())
 
 
 def state_dict(model: Any) -> dict[str, Any]:
-    """Of a model with compressed gradients: what has been lost so far and belongs to later steps.
-    Each rank has its own.
+    """Returns what compression has lost of a model's gradients so far and will add to later steps.
+
+    Each rank saves its own with its checkpoint.
+
+    Args:
+        model: a model with a compressing hook.
+
+    Returns:
+        A dictionary of tensors and numbers for torch.save.
+
+    Raises:
+        ValueError: if the model's gradients are not compressed.
+
+    Example:
+        >>> state = paceline.comm.state_dict(model)  # doctest: +SKIP
+        >>> paceline.comm.load_state_dict(model, state)  # doctest: +SKIP
     """
     return _compressor(model).state_dict(_gradients[model].sums.passes)
 
 
 def load_state_dict(model: Any, state: dict[str, Any]) -> None:
-    """Before the first backward, by the same ranks on hosts of the same sizes."""
+    """Loads what `state_dict` returned. Call it before the first backward.
+
+    Args:
+        model: a model with the same compression.
+        state: of the same rank, from a run with as many ranks on each host and the same plan.
+
+    Raises:
+        ValueError: if the state belongs to another rank, plan or compression, or the model's
+            gradients are not compressed.
+
+    Example:
+        >>> paceline.comm.load_state_dict(model, torch.load("rank0.pt"))  # doctest: +SKIP
+    """
     _compressor(model).load_state_dict(state)
 
 
@@ -167,66 +217,14 @@ def _compressor(model: Any) -> Compressor:
     return gradients.sums.compressor
 
 
-def why_not(model: Any) -> str:
-    """Returns an empty text if the hook can carry this model's gradients, else why not."""
-    if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
-        return f"a {type(model).__name__}, no DistributedDataParallel"
-    for option in (
-        "mixed_precision",
-        "_use_python_reducer",
-        "skip_all_reduce_unused_params",
-        "batched_grad_copy",
-    ):
-        if getattr(model, option, None):
-            return f"DistributedDataParallel with {option.strip('_')}"
-    if getattr(model, "_delay_all_reduce_params", None):
-        return "DistributedDataParallel with delay_all_reduce_named_params"
-    devices = {p.device for p in model.module.parameters() if p.requires_grad}
-    kinds = {device.type for device in devices}
-    if len(devices) != 1 or not kinds <= set(_hierarchy.BACKENDS):
-        return (
-            f"parameters on {', '.join(sorted(map(str, devices))) or 'no device'}, not on the CPU"
-            " or one GPU alone"
-        )
-    kind, backend = kinds.pop(), _backends_of(model.process_group)
-    wanted = _hierarchy.BACKENDS[kind]
-    if backend != wanted and f"{kind}:{wanted}" not in backend:
-        return f"a process group of {backend}, not {wanted}"
-    if model.process_group.size() < 2:
-        return "one rank, with nobody to communicate"
-    return ""
-
-
-def _backends_of(group: Any) -> str:
-    """As "gloo", or for each kind of device, "cpu:gloo,cuda:nccl"."""
-    told = getattr(dist, "get_backend_config", dist.get_backend)(group)
-    return str(told)
-
-
-def device_of(model: Any) -> torch.device:
-    """Of a model that `why_not` has nothing against."""
-    device: torch.device = next(p.device for p in model.module.parameters() if p.requires_grad)
-    return device
-
-
-def timeout_of(model: Any) -> timedelta:
-    """That of the process group, which the program may have set."""
-    group = model.process_group
-    try:
-        backend = group._get_backend(device_of(model)) if hasattr(group, "_get_backend") else group
-        return max(backend.options._timeout, timedelta(seconds=1))
-    except (AttributeError, RuntimeError):
-        return TIMEOUT
-
-
 class Hooked:
-    """The gradients of one model: the buckets under way, and how they end."""
+    """One model's hook, and its buckets in flight."""
 
     def __init__(self, model: Any, communicator: Carrier, how: Compression | None = None) -> None:
         self._model = weakref.ref(model)
         self.communicator = communicator
         self.sums = Sums(communicator, how)
-        # Another way for all buckets: the program's own hook.
+        # The program's own hook, if it registered one later.
         self.instead: Callable[[Any], Any] | None = None
         self._under_way: list[tuple[Any, Result]] = []
         self._before: dict[
@@ -254,9 +252,6 @@ class Hooked:
             del self._under_way[0]
             future.set_result(result)
 
-    # -- one bucket
-    # ------------------------------------------------------------
-
     def _sum(self, bucket: Any) -> Any:
         buffer = bucket.buffer()
         in_backward = self._complete_at_the_end()
@@ -272,7 +267,9 @@ class Hooked:
         return self._later(bucket, in_backward, summed, buffer)
 
     def by_group(self, bucket: Any, half: bool) -> Any:
-        """As PyTorch's built-in hooks do: in the process group, in float16 if `half`."""
+        """Sums a bucket in the process group, as PyTorch's built-in hooks do; in float16 if
+        `half`.
+        """
         buffer = bucket.buffer()
         in_backward = self._complete_at_the_end()
         sent = (buffer.to(torch.float16) if half else buffer).div_(self.communicator.ranks)
@@ -291,8 +288,8 @@ class Hooked:
         return summed
 
     def _complete_at_the_end(self) -> bool:
-        """False outside of backward. For every bucket: a backward within backward has an end of its
-        own.
+        """Asks the autograd engine to call `complete` at the end of backward; False outside of it.
+        Every bucket asks, because a backward within backward has an end of its own.
         """
         try:
             Variable._execution_engine.queue_callback(self.complete)
@@ -311,12 +308,9 @@ class Hooked:
             self.sums.end_pass()
         return future
 
-    # -- the reducer's scaling
-    # ------------------------------------------------------------
-
     def _divisor(self, in_backward: bool) -> int:
-        """The number of ranks, or within join(divide_by_initial_world_size=False) of those that
-        still have inputs.
+        """Returns the number of ranks. Within join(divide_by_initial_world_size=False) it counts
+        only ranks that still have inputs.
         """
         model = self._model()
         config = getattr(model, "_join_config", None)
@@ -330,8 +324,8 @@ class Hooked:
         return max(1, int(self.communicator.all_reduce(training)))
 
     def _scale(self, bucket: Any, buffer: Tensor, ranks: int) -> None:
-        """The reducer multiplies what it copies into a bucket by 1/ranks, and divides what lies
-        there already: not the same bits.
+        """Divides a bucket as the reducer does. The reducer multiplies gradients that it copies
+        into the bucket by 1/ranks, and divides those that lie there already. The bits differ.
         """
         if not self._before:
             buffer.mul_(1.0 / ranks)

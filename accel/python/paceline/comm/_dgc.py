@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deep gradient compression: the largest of what momentum has gathered, where it is the
-communication and not the optimizer that has momentum. Each host's sum is gathered by who owns its
-part: u = momentum * u + gradient, v = v + u; what goes of v is 0 in both then.
+"""Deep gradient compression (Lin et al., arXiv:1712.01887): ranks send the largest values of the
+accumulated momentum.
 
-What does not go so (small buckets, other types, the passes before `start`) gets momentum as SGD
-would give it, after its sum.
+The communication applies momentum, not the optimizer. The owner of a part of its host's sum keeps u
+= momentum * u + gradient and v = v + u. It sends the largest values of v, and sets them to 0 in
+both.
+
+Buckets that are sent uncompressed get SGD's momentum after their sum.
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ import torch
 Tensor = torch.Tensor
 
 MILLION = 1_000_000
-STEPS = 4  # of a warm-up: a quarter, a sixteenth, … of all values
+STEPS = 4  # steps of a warm-up, which send a quarter, a sixteenth, … of all values
 
 
 @dataclass(frozen=True)
 class Deep:
+    """The settings of one deep gradient compression; `DGC` makes it, _compression uses it."""
+
     ratio: float
     momentum: float
     start: int
@@ -38,8 +42,8 @@ class Deep:
         )
 
     def keep(self, passes: int) -> int:
-        """Of a million values, and the momentum, as the library takes both; `passes` since the
-        first that was compressed.
+        """Returns how many of a million values to send and the momentum, in the form that
+        `all_reduce_coded` takes. `passes` counts from the first that is compressed.
         """
         now = self.ratio
         if passes < self.warmup:
@@ -63,8 +67,8 @@ class Deep:
             )
 
     def clipped(self, buffer: Tensor, ranks: int) -> None:
-        """A rank's own share of a bucket, which has been divided by the number of ranks: its norm
-        is clip / √ranks at most.
+        """Limits the norm of this rank's gradients in a bucket to clip / √ranks. The bucket is
+        already divided by the number of ranks.
         """
         if self.clip:
             most = self.clip * ranks**-0.5 / ranks
@@ -76,9 +80,30 @@ class Deep:
 def DGC(
     optimizer: Any, ratio: float = 0.001, warmup: int = 0, clip: float = 0.0, start: int = 2
 ) -> Deep:
-    """For torch.optim.SGD with momentum, which it takes over: the optimizer's own is 0 from now on.
-    `ratio` of all values goes, from a quarter on down over the first `warmup` compressed passes;
-    `clip` is the largest norm of a bucket of the mean gradient.
+    """Makes a deep gradient compression (Lin et al., arXiv:1712.01887; class Lossy). Pass it to
+    `ddp_hook`. It sends the largest values of the accumulated momentum.
+
+    It takes over the optimizer's momentum, so it sets the optimizer's own to 0. Keep it 0 in
+    schedules.
+
+    Args:
+        optimizer: a torch.optim.SGD with momentum that has made no step.
+        ratio: the fraction of values to send, 0.000001 to 1.
+        warmup: over how many compressed passes the fraction falls from a quarter to `ratio`.
+        clip: the largest norm of a bucket of the mean gradient; 0 for no limit.
+        start: passes before the first that is compressed, 2 or more.
+
+    Raises:
+        ValueError: if the optimizer is another or has Nesterov momentum, or an argument is out of
+            range.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.ones(2))
+        >>> optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+        >>> str(paceline.comm.DGC(optimizer, ratio=0.01))
+        'DGC:ratio=0.01,momentum=0.9,start=2,warmup=0'
+        >>> optimizer.param_groups[0]["momentum"]
+        0
     """
     if type(optimizer) is not torch.optim.SGD:
         raise ValueError(
@@ -114,8 +139,8 @@ def DGC(
 
 
 class Momentum:
-    """SGD's, for buckets that go as they are: all ranks have the same sum, and so the same
-    momentum.
+    """SGD's momentum for buckets that are sent uncompressed. All ranks have the same sums, so they
+    have the same momentum.
     """
 
     def __init__(self, momentum: float) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One communicator of libpaceline.so: how it is created, described and closed. Its subclass makes
-the calls.
+"""Creates, describes and closes one communicator of libpaceline.so. Its subclass Communicator has
+the collectives.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from paceline.comm import _native
 from paceline.comm._addresses import own_address
 from paceline.comm._native import CommError
 
-TIMEOUT = timedelta(minutes=30)  # of PyTorch's process groups on the CPU
+TIMEOUT = timedelta(minutes=30)  # the default of PyTorch's process groups on the CPU
 HEARTBEAT_TIMEOUT = timedelta(seconds=10)
 
-# Texts for the library's codes that come without one.
+# Texts for codes that the library returns without one.
 _REFUSALS = {_native.ESYSTEM: "the system refused memory or a thread"}
 
-# A card's first line, and all that one needs which says that its rank does not come
-# (accel/src/comm/bootstrap/peer_info.cpp). Written here: a rank may have no library.
-_CARD = "paceline-comm 3"
-_LONGEST = 4000  # bytes of a reason: a card has 16 KiB
+# The first line of a peer info, and all that a refusal needs
+# (accel/src/comm/bootstrap/peer_info.cpp). A rank without the library publishes refusals too.
+_PEER_INFO = "paceline-comm 3"
+_LONGEST = 4000  # bytes of a reason: a peer info has 16 KiB at most
 
 _living: weakref.WeakSet[Handle] = weakref.WeakSet()
 Self = TypeVar("Self", bound="Handle")
@@ -37,7 +37,7 @@ Call = TypeVar("Call", bound="Callable[..., Any]")
 
 
 class Store(Protocol):
-    """The store through which ranks find each other: small values that all of them see."""
+    """The store through which ranks find each other. All ranks see its small values."""
 
     def set(self, key: str, value: bytes) -> None: ...
 
@@ -47,11 +47,11 @@ class Store(Protocol):
 
 
 def refuse(store: Store, name: str, rank: int, why: str) -> None:
-    """For a rank that cannot make the communicator which the others make by this name. The others
-    raise CommError at once, with this rank and the reason."""
+    """Publishes why this rank cannot make the communicator of this name. The other ranks raise
+    CommError at once, with this rank and the reason."""
     text = " ".join(why.split()).encode()[:_LONGEST].decode(errors="ignore")
     with contextlib.suppress(Exception):  # if the store is gone, the other ranks will fail too
-        store.set(f"{name}/{rank}", f"{_CARD}\nrefusal={text}\n".encode())
+        store.set(f"{name}/{rank}", f"{_PEER_INFO}\nrefusal={text}\n".encode())
 
 
 @contextlib.contextmanager
@@ -71,9 +71,11 @@ def refusing(store: Store, name: str, rank: int) -> Iterator[None]:
 
 
 def of_all_ranks(call: Call) -> Call:
-    """For methods of a Handle that all ranks call and that block. If one raises, it tells the other
-    ranks at once that this rank gave up, and why; otherwise they would wait. Only the first failure
-    is told. A call with async_op=True does not block, so it tells nothing."""
+    """Decorates methods of a Handle that all ranks call and that block.
+
+    If one raises, the other ranks would wait for this one, so it tells them at once why this rank
+    gave up. The library keeps only the first failure. A call with async_op=True does not block, and
+    tells them nothing."""
 
     @functools.wraps(call)
     def told(self: Handle, *arguments: Any, **options: Any) -> Any:
@@ -88,7 +90,7 @@ def of_all_ranks(call: Call) -> Call:
 
 
 class Handle:
-    """Owns one communicator, and closes it. A forked child has none."""
+    """Owns one communicator of the library, and closes it. In a forked child it is closed."""
 
     def __init__(
         self,
@@ -123,19 +125,20 @@ class Handle:
 
     @of_all_ranks
     def barrier(self) -> None:
+        """Blocks until all ranks have called it. Raises CommError if a rank is lost or late."""
         self._check(_native.functions().barrier(self._open()))
 
     def plan(self) -> str:
-        """How all-reduces go; given as `plan` to another communicator of these ranks, they go so
-        again, to the bit.
+        """Returns how all-reduces are done. Another communicator of the same ranks that is given
+        this text as `plan` computes the same bits. Notes for readers follow "#".
         """
         text = ctypes.create_string_buffer(16384)
         self._check(_native.functions().plan(self._open(), 0, 0, text, len(text)))
         return text.value.decode()
 
     def shape(self) -> str:
-        """How many ranks each host has, and on how many network devices, where on several: "4,4",
-        "4,4/2".
+        """Returns how many ranks each host has, for example "4,4". If ranks use several network
+        devices, their number follows: "4,4/2".
         """
         text = ctypes.create_string_buffer(16384)
         self._check(_native.functions().shape(self._open(), text, len(text)))
@@ -143,9 +146,18 @@ class Handle:
 
     @of_all_ranks
     def tune(self, known: str = "", budget: timedelta = timedelta(seconds=1)) -> str:
-        """Measures which way of an all-reduce is quickest for which sizes, for about so long, and
-        goes that way from now on; all ranks call it. `known`, of rank 0, is what an earlier call
-        has returned: used instead of measuring if it fits.
+        """Measures which way of an all-reduce is quickest for each size, and uses it from now on.
+        All ranks call it together.
+
+        Args:
+            known: what an earlier call returned, on rank 0. If it fits, nothing is measured.
+            budget: about how long to measure.
+
+        Returns:
+            The choice, for `known`.
+
+        Raises:
+            CommError: if a rank is lost or late.
         """
         text = ctypes.create_string_buffer(_native.TEXT)
         self._check(
@@ -156,13 +168,15 @@ class Handle:
         return text.value.decode()
 
     def abort(self, why: str) -> None:
-        """Ends all calls, here and on all ranks, with a CommError that names this rank. From any
-        thread.
+        """Ends all calls on all ranks with a CommError that names this rank and `why`. Any thread
+        may call it.
         """
         _native.functions().abort(self._open(), why.encode())
 
     def close(self) -> None:
-        """What is under way ends with an error on all ranks; close when all have done the same."""
+        """Closes the communicator. Calls in flight fail on all ranks, so close it when all are done
+        with it.
+        """
         handle, self._handle = self._handle, None
         if handle is not None:
             _living.discard(self)
@@ -182,9 +196,6 @@ class Handle:
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
             self.close()
-
-    # -- of subclasses
-    # ------------------------------------------------------------
 
     def _open(self) -> int:
         if self._handle is None:
@@ -242,7 +253,7 @@ def _milliseconds(time: timedelta) -> int:
 def _as_the_library_takes_it(
     store: Store, failures: list[BaseException]
 ) -> Iterator[_native.Store]:
-    """Exceptions of the store are stored in `failures`."""
+    """Makes a paceline_comm_store of a store. Its exceptions are added to `failures`."""
 
     def put(_context: int, key: bytes, value: Any, size: int) -> int:
         try:

@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums by way of hosts over PyTorch's own process groups, for gradients on GPUs in groups of NCCL:
-a reduce-scatter inside each host, a sum of each shard between the ranks that own it, one of each
-host (_across), an all-gather inside the host. There are as many shards as the smallest host has
-ranks; in a larger host its first ranks own them, and it has a reduce and a broadcast of each shard
-instead.
+"""Sums gradients on GPUs by way of hosts, over PyTorch's own process groups of NCCL. _ddp and
+_patch use it.
 
-There is no communicator beside PyTorch's: a second one of NCCL in the same process can deadlock
-with it. The sub-groups are PyTorch's too, made once by all ranks of the model's group in the same
-order, tried before the first backward, and used by all models of that group. On a device everything
-goes onto one stream in the program's order, so our collectives never run beside each other, and the
-host waits for nothing: who waits for a sum has the current stream wait. On the CPU, where the tests
-are, PyTorch's calls wait themselves.
+Three collectives follow each other: a reduce-scatter inside each host, a sum of each shard between
+hosts (_between_hosts), and an all-gather inside each host. There are as many shards as the smallest
+host has ranks, and one rank of each host owns a shard. On a larger host the first ranks own them,
+and each shard has a reduce and a broadcast instead.
 
-What a collective fails with is PyTorch's own error, and its own timeout ends it.
+All communicators are PyTorch's, because a second NCCL communicator in the same process can
+deadlock. All ranks of a model's group make the sub-groups in the same order, try them before the
+first backward, and use them for all models of that group.
+
+On a GPU all sums go onto one stream in the program's order, so our collectives never overlap. The
+host does not wait: `Work.wait` makes the current stream wait. On the CPU, which only tests use,
+PyTorch's calls block.
+
+If a collective fails, PyTorch raises its own error. PyTorch's timeout ends it.
 """
 
 from __future__ import annotations
@@ -25,12 +28,12 @@ from typing import Any, Callable, Literal, overload
 import torch
 import torch.distributed as dist
 
-from paceline.comm._across import Channel, grain_of
-from paceline.comm._communicator import CODECS
+from paceline.comm._between_hosts import Channel, grain_of
 from paceline.comm._compression import Compression, PowerSGD
 from paceline.comm._layout import Layout
 from paceline.comm._measured import Measured
 from paceline.comm._members import Members
+from paceline.comm._native import CODECS
 
 Tensor = torch.Tensor
 
@@ -38,15 +41,15 @@ BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
 
 
 def carries(model: Any) -> bool:
-    """Whether a model's gradients are this module's: they are on GPUs."""
+    """Tells whether this module sums a model's gradients, because they are on GPUs."""
     return any(
         parameter.is_cuda for parameter in model.module.parameters() if parameter.requires_grad
     )
 
 
 def told(how: Compression | None, device: torch.device) -> str:
-    """What must be the same on all ranks. PowerSGD makes its factors orthonormal by PyTorch's sums,
-    whose order belongs to a kind of GPU.
+    """Returns the compression as a text that must be equal on all ranks. For PowerSGD it contains
+    the kind of GPU, because the order of its sums depends on it.
     """
     if isinstance(how, PowerSGD) and device.type == "cuda":
         return f"{how} on {torch.cuda.get_device_name(device)}"
@@ -91,11 +94,11 @@ class Work:
 
 
 class Hierarchy:
-    """To a model's gradients what a Communicator is. All ranks of `members` make one, in the same
-    order; `prove` comes next, and then sums, the same on all ranks.
+    """Sums a model's gradients on GPUs, as a Communicator does on the CPU. All ranks of `members`
+    construct it in the same order, then call `prove`, and then make the same sums.
 
-    Arrays of less than `least` bytes go in `members`' group as they are, and if `measured` larger
-    ones too where that is quicker: the first of each size tell.
+    Arrays of less than `least` bytes are summed in `members`' group. With `measured`, larger arrays
+    are too if that is quicker (_measured).
     """
 
     def __init__(
@@ -122,22 +125,25 @@ class Hierarchy:
         self._channel = None if across is None else Channel(across, len(layout.hosts), host)
         self._stream = _stream_of(device)
         self._measured = Measured(("flat", "by hosts"), members.group) if measured else None
-        # Newer PyTorch warns of the older names.
+        # Newer versions of PyTorch warn about the old names.
         self._scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
         self._gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
     def prove(self, coded: bool) -> None:
-        """A small sum of each kind, and a look at it: NCCL connects by it, which is no work for the
-        middle of a backward. `coded`: sums will be.
+        """Makes a small sum of each kind, and checks it. NCCL connects in its first sum, which
+        would delay a backward. With `coded` it tries a coded sum too.
         """
         for count in (1, 4 * self.ranks + 1):
             ones = torch.ones(count, device=self._device)
             self._look_at(self._begin(ones, self._sum), 0.0)
         if coded:
-            rest = torch.zeros(self.residual_count(ones.numel()), device=self._device)
-            self._look_at(self.all_reduce_coded(torch.ones_like(ones), rest, CODECS["Int8"]), 0.01)
+            residual = torch.zeros(self.residual_count(ones.numel()), device=self._device)
+            self._look_at(
+                self.all_reduce_coded(torch.ones_like(ones), residual, CODECS["Int8"]), 0.01
+            )
 
     def _look_at(self, work: Work, tolerance: float) -> None:
+        """Raises RuntimeError if a sum of ones is off by more than `tolerance` of a one."""
         work.wait()
         worst = float((work.result()[0] / self.ranks - 1).abs().max())
         if not worst <= tolerance:
@@ -147,10 +153,11 @@ class Hierarchy:
             )
 
     def shape(self) -> str:
-        """How many ranks each host has: "4,4"."""
+        """Returns how many ranks each host has, for example "4,4"."""
         return str(self._layout)
 
     def plan(self) -> str:
+        """Returns how sums are done, for readers."""
         how = (
             f"algorithm=hierarchical hosts={self._layout} # over PyTorch's groups of"
             f" {BACKENDS[self._device.type]}"
@@ -160,8 +167,8 @@ class Hierarchy:
         return how
 
     def residual_count(self, count: int) -> int:
-        """How many values `all_reduce_coded` keeps here of what an array of `count` loses: a
-        shard's, of who owns one.
+        """Returns how many values the `residual` of `all_reduce_coded` has here for an array of
+        `count`. It is a shard's size, or 0 if this rank owns none.
         """
         return (
             0 if self._channel is None else self._shard_of(count, grain_of(len(self._layout.hosts)))
@@ -177,9 +184,9 @@ class Hierarchy:
     def all_reduce(self, tensor: Tensor, *, async_op: Literal[True]) -> Work: ...
 
     def all_reduce(self, tensor: Tensor, *, async_op: bool = False) -> Tensor | Work:
-        """The sum over all ranks, in place, with the same bits on all. Waits for it, wherever the
-        tensor is. With `async_op` the tensor is contiguous and on this device, and a Work comes
-        back at once.
+        """Sums a tensor on any device over all ranks, in place, and waits. All ranks get the same
+        bits. With `async_op` it returns a Work at once, and the tensor must be contiguous and on
+        this model's device.
         """
         if not async_op:
             there = tensor.to(self._device)
@@ -189,21 +196,16 @@ class Hierarchy:
             return self._begin(tensor, self._sum_in_group)
         return self._begin(tensor, self._sum if self._measured is None else self._sum_measured)
 
-    def all_reduce_coded(self, tensor: Tensor, rest: Tensor, codec: int, keep: int = 0) -> Work:
-        """`all_reduce` of float32 in fewer bytes between hosts, by one of CODECS; `keep`: of a
-        million values, with TopK and DGC, and DGC's momentum. What is lost is added to the next: in
-        `rest`, zeros at first, `residual_count` values on the tensor's device, of DGC twice as
-        many.
+    def all_reduce_coded(self, tensor: Tensor, residual: Tensor, codec: int, keep: int = 0) -> Work:
+        """Begins a sum of float32 whose values are coded between hosts, as
+        Communicator.all_reduce_coded does. `residual` is on the tensor's device.
         """
 
         def cross(channel: Channel, shard: Tensor) -> None:
-            channel.add_coded(shard, rest, codec, keep)
+            channel.add_coded(shard, residual, codec, keep)
 
         grain = grain_of(len(self._layout.hosts))
         return self._begin(tensor, lambda flat: self._sum(flat, cross, grain))
-
-    # -- on the stream
-    # ------------------------------------------------------------
 
     def _begin(self, tensor: Tensor, work: Callable[[Tensor], None]) -> Work:
         if self._stream is None:
@@ -264,8 +266,8 @@ def _has_all(members: Members) -> bool:
 
 
 def _sub_groups(members: Members, layout: Layout, kind: str, timeout: timedelta) -> tuple[Any, Any]:
-    """This rank's host, and its channel or None; made where no model of this group on such a device
-    has made them yet.
+    """Returns the group of this rank's host, and the group of its channel or None. The first model
+    of a group makes them, and later models reuse them.
     """
     made = _made.setdefault(dist.distributed_c10d._get_default_group(), {})
     key = (members.numbers, layout, kind)
@@ -290,7 +292,7 @@ def _sub_groups(members: Members, layout: Layout, kind: str, timeout: timedelta)
 
 
 def _stream_of(device: torch.device) -> Any:
-    """One stream for all models on a device; None on the CPU."""
+    """Returns the stream that all models on a device share; None on the CPU."""
     if device.type == "cpu":
         return None
     if device not in _streams:

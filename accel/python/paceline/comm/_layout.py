@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds which ranks share a host, through the store of PyTorch's process groups. Every rank reads
-the same values and so reaches the same result."""
+"""Finds which ranks share a host, through the store of PyTorch's process groups. _hierarchy's users
+need it. Every rank reads the same values and reaches the same result."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from paceline.comm._members import Members
 
 
 @dataclass(frozen=True)
-class Card:
-    """Of one rank. `asked`: for the way by hosts, by its name or that of a compression; `why`: for
-    what reason it cannot, or nothing.
+class PeerInfo:
+    """What one rank tells the others. `asked`: whether its job asks for sums by way of hosts, by
+    name or by a compression. `why`: why this rank cannot; empty if it can.
     """
 
     host: str
@@ -25,23 +25,25 @@ class Card:
     why: str = ""
 
 
-def exchange(members: Members, name: str, card: Card, timeout: timedelta) -> list[Card]:
-    """The cards of all ranks. Raises the store's error where one does not come within `timeout`."""
+def exchange(members: Members, name: str, info: PeerInfo, timeout: timedelta) -> list[PeerInfo]:
+    """Returns the peer infos of all ranks. Raises the store's error if one does not come within
+    `timeout`.
+    """
     names = [f"{name}/card/{rank}" for rank in range(members.ranks)]
-    members.store.set(names[members.rank], json.dumps(vars(card)))
+    members.store.set(names[members.rank], json.dumps(vars(info)))
     members.store.wait(names, timeout)
-    return [Card(**json.loads(bytes(members.store.get(one)))) for one in names]
+    return [PeerInfo(**json.loads(bytes(members.store.get(one)))) for one in names]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The ranks of each host, in their order, hosts by their first rank."""
+    """The ranks of each host in ascending order. Hosts are ordered by their first rank."""
 
     hosts: tuple[tuple[int, ...], ...]
 
     @staticmethod
     def of(names: list[str]) -> Layout:
-        """`names`: each rank's host."""
+        """Makes a layout from each rank's host."""
         found: dict[str, list[int]] = {}
         for rank, name in enumerate(names):
             found.setdefault(name, []).append(rank)
@@ -49,15 +51,17 @@ class Layout:
 
     @property
     def channels(self) -> tuple[tuple[int, ...], ...]:
-        """The ranks of each place that every host has, one of each host: they own a shard each."""
+        """The ranks that own a shard each: channel i has the i-th rank of each host. There are as
+        many as the smallest host has ranks.
+        """
         return tuple(zip(*self.hosts))
 
     def why_not(self) -> str:
         """Returns an empty text if sums can go by hosts, else why not."""
         if len(self.hosts) == 1:
-            return "one host, with no wire to spare"
+            return "one host, so there is no leg between hosts"
         if all(len(ranks) == 1 for ranks in self.hosts):
-            return "one rank on every host, with nothing to add up inside"
+            return "one rank on every host, so there is nothing to sum inside a host"
         return ""
 
     def __str__(self) -> str:
@@ -65,7 +69,7 @@ class Layout:
 
 
 def own_host() -> str:
-    """What NCCL is told to take for a host, else the running kernel and the network namespace:
+    """Returns NCCL_HOSTID, or else the running kernel and the network namespace. By the latter,
     ranks of different pods are on different hosts.
     """
     told = os.environ.get("NCCL_HOSTID", "")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of two ways of a sum is quicker here, told by the first sums of each size: they go both
-ways in turn, timed where they run.
+"""Measures which of two ways of a sum is quicker. _hierarchy uses it.
 
-A rank that comes early waits inside a sum for the others, so a sum's own time is the least of all
-ranks'. All ranks see the same times and so come to the same end at the same sum. The host waits for
-the device once for each size, to read them. Sums that are captured into a CUDA graph are not timed:
-they go the second way, if none is chosen yet.
+The first sums of each size take both ways in turn, and are timed on their device. A rank that comes
+early waits inside a sum for the others, so the least time of all ranks is the sum's own. All ranks
+see the same times, and choose the same way at the same sum. The host waits for the device once for
+each size, to read the times. Sums that are captured into a CUDA graph are not timed. They take the
+second way if none is chosen yet.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ import torch.distributed as dist
 Tensor = torch.Tensor
 Size = tuple[int, torch.dtype]
 
-SKIPPED = 2  # sums of a size that do not count, one each way, because the first ones connect
-EACH = 4  # sums that count
+SKIPPED = 2  # sums of a size that are not counted, one for each way, because they connect
+EACH = 4  # counted sums for each way
 
 
 class Measured:
-    """`names`: of the two ways. `group`: of all ranks."""
+    """The measurements of one model. `names` are those of the two ways, and `group` has all
+    ranks.
+    """
 
     def __init__(self, names: tuple[str, str], group: Any) -> None:
         self._names = names
@@ -36,7 +38,7 @@ class Measured:
     def sum(
         self, flat: Tensor, ways: tuple[Callable[[Tensor], None], Callable[[Tensor], None]]
     ) -> None:
-        """By one of the ways, on the current stream. All ranks call it with arrays of the same
+        """Sums by one of the ways, on the current stream. All ranks call it with arrays of the same
         sizes, in the same order.
         """
         size = (flat.numel(), flat.dtype)
@@ -63,7 +65,7 @@ class Measured:
             self._times.setdefault(size, []).append((begin, _mark(flat.device)))
 
     def told(self) -> str:
-        """What was found, for readers; empty before."""
+        """Returns the measured times, for readers; empty while nothing is chosen."""
         found = []
         for (count, dtype), (way, seconds) in self._chosen.items():
             size = count * torch.empty(0, dtype=dtype).element_size() >> 10

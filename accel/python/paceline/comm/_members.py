@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ranks form a group, and their store, from PyTorch's process groups."""
+"""Reads from PyTorch's process groups which ranks form a group, and finds their store."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import torch.distributed as dist
 
 from paceline._core.agreement import numbered
 from paceline._core.environment import attempt
+from paceline.comm._handle import refuse
 
 
 class Members:
-    """Of a process group: its ranks' numbers in the job, and this one's place among them."""
+    """The ranks of a process group, by their numbers in the job, and this rank's own place."""
 
     def __init__(self, group: Any = None) -> None:
         module = dist.distributed_c10d
@@ -32,14 +33,16 @@ class Members:
         self.numbers = tuple(module.get_process_group_ranks(self.group))
 
     def next_name(self, what: str) -> str:
-        """Used once only, and the same on all members: they come here in the same order."""
+        """Returns a name that is used once and is the same on all members. They call it in the same
+        order.
+        """
         everyone = self.numbers == tuple(range(dist.get_world_size()))
         of = "all" if everyone else ",".join(map(str, self.numbers))
         return numbered(self.store, f"paceline/{what}/{attempt()}/{of}", self.rank)
 
 
 class TorchStore:
-    """PyTorch's store, as a Handle takes one."""
+    """PyTorch's store with the interface that Handle takes."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -56,3 +59,10 @@ class TorchStore:
                 raise TimeoutError(key) from None
             raise
         return bytes(self._store.get(key))
+
+
+def refuse_to_join(group: Any, why: str) -> None:
+    """Publishes why this rank cannot make the Communicator that the other ranks of `group` make now
+    without a name. They raise CommError at once, with this rank and the reason."""
+    members = Members(group)
+    refuse(TorchStore(members.store), members.next_name("comm"), members.rank, why)

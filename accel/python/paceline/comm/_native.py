@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paceline/comm.h through ctypes. Every call gives up the interpreter lock."""
+"""The functions of paceline/comm.h (libpaceline.so), typed for ctypes. _handle, _communicator and
+_power_sgd call them. Every call releases the interpreter lock.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from paceline._core import library
 
 OK, EINVAL, ESYSTEM, EPEER = 0, -3, -4, -20
 TEXT = 1024
+CODECS = {"FP16": 1, "BF16": 2, "Int8": 3, "TopK": 4, "OneBit": 5, "DGC": 6}  # paceline_comm_codec
 
 SET = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_char), ctypes.c_uint64
@@ -26,9 +29,19 @@ GET = ctypes.CFUNCTYPE(
 
 
 class CommError(RuntimeError):
-    """A communicator has failed for good, on every rank that is left. `rank` is the one that is to
-    blame, None where there is none; `of_peer` whether that is another rank than the one that raises
-    this.
+    """A communicator has failed, on all ranks and for good. Close it; ranks that go on make a new
+    one.
+
+    Args:
+        text: what failed, with the numbers of ranks.
+        rank: the rank to blame, as a number within the communicator; None if no rank is. The
+            exception has it as `rank`.
+        of_peer: whether another rank than this one is to blame; the exception has it too.
+
+    Example:
+        >>> raise paceline.comm.CommError("rank 3 has ended without a goodbye", 3, of_peer=True)
+        Traceback (most recent call last):
+        paceline.comm._native.CommError: rank 3 has ended without a goodbye
     """
 
     def __init__(self, text: str, rank: int | None = None, of_peer: bool = False) -> None:
@@ -37,10 +50,14 @@ class CommError(RuntimeError):
 
 
 class Store(ctypes.Structure):
+    """paceline_comm_store."""
+
     _fields_ = [("context", ctypes.c_void_p), ("set", SET), ("get", GET)]
 
 
 class Options(ctypes.Structure):
+    """paceline_comm_options."""
+
     _fields_ = [
         ("size", ctypes.c_uint32),
         ("rank", ctypes.c_uint32),
@@ -56,7 +73,12 @@ class Options(ctypes.Structure):
 
 
 class Functions:
-    """Typed. Raises OSError or AttributeError where there are none."""
+    """The functions of comm.h with their types, named as there without `paceline_comm_`.
+
+    Raises:
+        OSError: if there is no library.
+        AttributeError: if the library lacks a function, because it is older.
+    """
 
     def __init__(self) -> None:
         function = functools.partial(library.typed, library.opened())
@@ -134,6 +156,7 @@ class Functions:
 
 @functools.cache
 def functions() -> Functions:
+    """Loads the library at the first call, and raises as `Functions` does."""
     return Functions()
 
 

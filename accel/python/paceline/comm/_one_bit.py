@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""1-bit Adam (Tang et al., arXiv:2102.02888): Adam at first; then its variance stays as it is, and
-what ranks send of their momentum is signs, with what those lose kept for later.
+"""1-bit Adam (Tang et al., arXiv:2102.02888).
 
-Under Adam's moments signs of gradients are unsound: the variance would be that of the signs. With a
-frozen one the update is linear in momentum, so what one step loses another brings. Other than in
-the paper the signs are those of the updates, momentum over the root of the variance, which all
-ranks have alike: these are about as large everywhere, so that a sign and a mean say much of them;
-of momentum itself they move values of little variance by far too much.
+It is Adam for the first steps. Then the variance is frozen, and ranks send signs instead of values.
+What the signs lose is added to the next step.
+
+Signs of gradients would spoil Adam, because its variance would become that of the signs. With a
+frozen variance the update is linear in the momentum, so a later step can bring what one step loses.
+
+The paper sends signs of the momentum. Here they are signs of the update: momentum divided by the
+root of the variance, which is the same on all ranks. Updates have about the same size everywhere,
+so one mean for many signs fits them. Momentum does not: values of small variance would move too
+far.
 """
 
 from __future__ import annotations
@@ -22,13 +26,35 @@ Tensor = torch.Tensor
 
 
 class OneBitAdam(torch.optim.Optimizer):
-    """AdamW, whose variance stays what it is once `freeze` steps have been made. By itself it
-    compresses nothing: `paceline.comm.OneBit(optimizer)` is the compression, from that step on.
+    """AdamW whose variance stays constant after `freeze` steps.
 
-    State of each parameter as torch.optim.Adam's: step, exp_avg, exp_avg_sq; and variance_steps,
-    how many gradients are in exp_avg_sq. A value without any variance then, for it never had a
-    gradient, does not move any more. Compressed, `.grad` is the update itself from then on, before
-    the learning rate: it is no use to clip it by norm.
+    It compresses nothing by itself. `paceline.comm.OneBit(optimizer)` does, from that step on; then
+    `.grad` holds updates before the learning rate, so do not clip it by norm. A value that had no
+    gradient before the freeze does not move afterwards.
+
+    Each parameter's state is that of torch.optim.Adam (step, exp_avg, exp_avg_sq) and
+    `variance_steps`, the number of gradients in exp_avg_sq.
+
+    Args:
+        params: parameters or groups of them, as torch.optim.AdamW takes.
+        lr: the learning rate, 0 or more.
+        betas: the decay of momentum and variance, each from 0 to less than 1.
+        eps: added to the root of the variance.
+        weight_decay: the decay of parameters, multiplied by `lr`, 0 or more.
+        freeze: after how many steps the variance is frozen, 2 or more.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.ones(2))
+        >>> optimizer = paceline.comm.OneBitAdam([weight], lr=0.1, freeze=2)
+        >>> for _ in range(2):
+        ...     weight.grad = torch.ones(2)
+        ...     optimizer.step()
+        >>> weight, optimizer.is_frozen()
+        (Parameter containing:
+        tensor([0.8000, 0.8000], requires_grad=True), True)
     """
 
     def __init__(
@@ -61,7 +87,7 @@ class OneBitAdam(torch.optim.Optimizer):
             params,
             {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "freeze": freeze},
         )
-        self.sums_are_updates = False  # what `.grad` has at the next step
+        self.sums_are_updates = False  # whether `.grad` holds updates at the next step
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -69,16 +95,26 @@ class OneBitAdam(torch.optim.Optimizer):
             for kept in (
                 self.state[parameter] for parameter in group["params"] if parameter in self.state
             ):
-                # Not in checkpoints of earlier versions: as of a parameter that was in every step.
+                # Checkpoints of earlier versions lack it. Assume a gradient in every step.
                 kept.setdefault("variance_steps", int(min(float(kept["step"]), group["freeze"])))
 
     def is_frozen(self) -> bool:
-        """Whether the next step leaves the variance as it is: the same on all ranks."""
+        """Tells whether the next step leaves the variance unchanged. All ranks get the same
+        answer.
+        """
         freeze = self.param_groups[0]["freeze"]
         return any(float(state["step"]) >= freeze for state in self.state.values())
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Updates all parameters that have a gradient, as torch.optim.AdamW does.
+
+        Args:
+            closure: computes the loss and the gradients again, if given.
+
+        Returns:
+            The loss of `closure`, or None.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -92,7 +128,9 @@ class OneBitAdam(torch.optim.Optimizer):
 
     @staticmethod
     def scale_of(state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        """What momentum is divided by. Without any variance, eps."""
+        """Returns what the momentum is divided by: the root of the bias-corrected variance, plus
+        eps. It has the parameter's shape.
+        """
         seen = 1 - group["betas"][1] ** max(state["variance_steps"], 1)
         return (state["exp_avg_sq"] / seen).sqrt_().add_(group["eps"])
 
@@ -125,7 +163,7 @@ class OneBitAdam(torch.optim.Optimizer):
 
 @dataclass(frozen=True)
 class FrozenAdam:
-    """The compression of a OneBitAdam's gradients."""
+    """The compression that `OneBit(optimizer)` makes for a OneBitAdam. _compression uses it."""
 
     start: int
     freeze: int
@@ -151,13 +189,15 @@ class FrozenAdam:
         return optimizer is not None and optimizer.is_frozen()
 
     def gather(self, bucket: Any, share: float) -> None:
-        """Of gradients in a bucket's memory, updates: this rank's `share` of the momentum that all
-        have, and its own gradients' part.
+        """Replaces the gradients in a bucket by updates. They contain this rank's gradients, and
+        `share` of the momentum that all ranks have.
         """
         self._gather(bucket.parameters(), bucket.gradients(), share)
 
     def after(self, wait: Callable[[], Any], bucket: Any) -> Callable[[], Any]:
-        """Of a bucket that goes as it is: updates once it is summed."""
+        """Returns a wait that replaces gradients by updates after the sum. It is for a bucket that
+        is sent uncompressed.
+        """
         parameters, gradients = bucket.parameters(), bucket.gradients()
 
         def waited() -> None:

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own DistributedDataParallel with our hook, in programs that do not know Paceline. Off
-unless the job asks:
+"""Gives PyTorch's own DistributedDataParallel our hook, in programs that do not know Paceline.
 
-PACELINE_COMMUNICATION=Auto               and PACELINE_NUMERICS not Bitwise: sums have another order
-than gloo's (class Reordered).
-PACELINE_COMMUNICATION_COMPRESSION=Int8   and PACELINE_NUMERICS=Lossy: in fewer bytes between hosts
-(_compression).
+Injection installs it. These settings of the job switch it on:
 
-`__init__` and the two functions that register hooks are replaced in place. A model of float tensors
-on the CPU in a gloo group gets the hook as it is made; a hook that the program registers later
-takes its place. Ranks agree for each model: all, or none. So does a model on a GPU in a group of
-NCCL where the job asks for compression, or for sums by way of hosts: AIAK_HIERARCHICAL_ALLREDUCE=1.
+- PACELINE_COMMUNICATION=Auto, unless PACELINE_NUMERICS=Bitwise, because sums have another order
+  than gloo's (class Reordered);
+- PACELINE_COMMUNICATION_COMPRESSION, for example Int8, with PACELINE_NUMERICS=Lossy: fewer bytes
+  between hosts (_compression).
+
+It replaces `DistributedDataParallel.__init__` and the two methods that register hooks. A model on
+the CPU in a gloo group gets the hook when it is made. A model on a GPU in an NCCL group gets it if
+the job asks for compression or sets AIAK_HIERARCHICAL_ALLREDUCE=1. The ranks agree for each model:
+all use the hook, or none. A hook that the program registers later takes the place of ours.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ from paceline._core.log import say
 from paceline._core.switches import why_off
 from paceline.comm import _hierarchy, _native, _report
 from paceline.comm._addresses import why_no_address
-from paceline.comm._choice import tune
 from paceline.comm._communicator import Communicator
 from paceline.comm._compression import Compression, parse
-from paceline.comm._ddp import Hooked, all_say, device_of, register, timeout_of, why_not
+from paceline.comm._ddp import Hooked, all_say, register
 from paceline.comm._hierarchy import Hierarchy
-from paceline.comm._layout import Card, Layout, exchange, own_host
+from paceline.comm._layout import Layout, PeerInfo, exchange, own_host
 from paceline.comm._members import Members
+from paceline.comm._model import device_of, timeout_of, why_not
+from paceline.comm._tuning import tune
 
 _OLD = {
     "module",
@@ -52,7 +54,8 @@ _OLD = {
     "gradient_as_bucket_view",
     "static_graph",
 }
-# Arguments in 1.13 and 2.14: an unknown one may mean anything.
+# The arguments of PyTorch 1.13 and 2.14. With an unknown argument nothing is patched, because it
+# may mean anything.
 TESTED = [
     _OLD,
     _OLD
@@ -69,17 +72,18 @@ TESTED = [
     },
 ]
 
-# Of a GPU's bucket: below it latency counts, and NCCL's own way has less.
+# Smaller buckets on a GPU are left to NCCL, which has less latency.
 LEAST_BYTES = 1 << 20
 
 _compression: Compression | None = None
-_by_hosts = False  # asked for by name
+_by_hosts = False  # whether AIAK_HIERARCHICAL_ALLREDUCE=1 asks for sums by way of hosts
 _attached: weakref.WeakKeyDictionary[Any, Hooked] = weakref.WeakKeyDictionary()
 _undo: list[Callable[[], None]] = []
 _said: set[str] = set()
 
 
 def install() -> None:
+    """Patches DistributedDataParallel if the job's settings ask for it, else records why not."""
     global _compression, _by_hosts
     _compression = None
     _by_hosts = os.environ.get("AIAK_HIERARCHICAL_ALLREDUCE") == "1"
@@ -107,6 +111,7 @@ def install() -> None:
 
 
 def _wanted_compression() -> Compression | None:
+    """Returns the job's compression, or None with a line that says why there is none."""
     try:
         wanted = parse(told(contract.COMMUNICATION_COMPRESSION))
     except ValueError as error:
@@ -123,7 +128,7 @@ def _wanted_compression() -> Compression | None:
 
 
 def _take_aiak() -> None:
-    """AIAK-Training's switches, as ours; what the job says of ours counts more."""
+    """Translates AIAK-Training's switches into our variables, except those that the job sets."""
     on = [name for name in AIAK if os.environ.get(name) == "1"]
     if not on or told(contract.COMMUNICATION) == "Disabled":
         return
@@ -144,7 +149,7 @@ def _take_aiak() -> None:
 
 
 def uninstall() -> None:
-    """Puts the originals back; models that were made stay as they are."""
+    """Restores the replaced methods. Models that already have the hook keep it."""
     while _undo:
         _undo.pop()()
     _report.switch = "off (uninstalled)"
@@ -199,9 +204,11 @@ def _stand_back(model: Any, gradients: Hooked, hook: Callable[[Any], Any]) -> No
 
 
 def _attach(model: Any, hook: Callable[..., None] | None) -> None:
-    """All ranks of the model's group come here at the same time, out of the same constructor."""
+    """Registers the hook with a new model, if all ranks of its group can. All ranks call it when
+    they construct the model.
+    """
     if model.process_group.size() < 2:
-        _report.outcome_of(model).leave("one rank, with nobody to communicate")
+        _report.outcome_of(model).leave("one rank, with no other to communicate with")
         return
     if _hierarchy.carries(model):
         _attach_by_hosts(model, hook)
@@ -222,7 +229,8 @@ def _attach(model: Any, hook: Callable[..., None] | None) -> None:
         communicator = Communicator(
             model.process_group, name=name, timeout=timeout_of(model), plan=plan
         )
-        # Plans that mean the same are connected; only one that says nothing is measured, by all.
+        # create() accepts plans that mean the same. Here their texts must be equal, because tune()
+        # is a call of all ranks or of none.
         if not all_say(communicator, plan):
             raise ValueError(
                 f"PACELINE_COMMUNICATION_PLAN is {plan!r} here and another on some rank: say the"
@@ -239,7 +247,7 @@ def _attach(model: Any, hook: Callable[..., None] | None) -> None:
     except Exception as error:
         communicator = None
         why = str(error) or type(error).__name__
-    # Who is connected learns whether all are.
+    # A rank that is connected learns here whether all ranks are.
     if refused := agree(members.store, f"{name}/connected", members.rank, members.ranks, why):
         _leave(model, refused)
         return
@@ -248,34 +256,37 @@ def _attach(model: Any, hook: Callable[..., None] | None) -> None:
 
 
 def _attach_by_hosts(model: Any, hook: Callable[..., None] | None) -> None:
-    """The same of a model on a GPU."""
+    """As `_attach`, for a model on a GPU."""
     members = Members(model.process_group)
     name = members.next_name("ddp")
     why = why_not(model) or _hierarchy.why_not_group(members)
     if hook is None:
         why = why or "a subclass that registers hooks in its own way"
-    # Who comes too late for the others learns of it here, and waits for nobody.
+    # A rank that comes after the others gave up learns it here, and does not wait.
     if refused := agree(members.store, f"{name}/able", members.rank, members.ranks, why):
         _leave(model, refused)
         return
     how = _compression
-    card = Card(own_host(), _hierarchy.told(how, device_of(model)), _by_hosts or how is not None)
-    cards = exchange(members, name, card, AGREEMENT_TIMEOUT)
-    if how is not None and len({one.compression for one in cards}) > 1:
+    info = PeerInfo(
+        own_host(), _hierarchy.told(how, device_of(model)), _by_hosts or how is not None
+    )
+    infos = exchange(members, name, info, AGREEMENT_TIMEOUT)
+    if how is not None and len({one.compression for one in infos}) > 1:
         how = None
         say(
             "gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION is"
-            f" {card.compression} here and another on some rank"
+            f" {info.compression} here and another on some rank"
         )
-    layout = Layout.of([one.host for one in cards])
-    if not all(one.asked for one in cards):
-        why = "nobody has asked for the way by hosts, and which is quicker is not measured"
+    layout = Layout.of([one.host for one in infos])
+    if not all(one.asked for one in infos):
+        why = "some rank has not asked for the way by hosts, and which is quicker is not measured"
     if why := layout.why_not() or why:
         _leave(model, why)
         return
     assert hook is not None
     hierarchy = None
-    # A collective is begun by all or by none, and used where it was right on all.
+    # All ranks begin each step or none does, and the hook is used if every step worked on all
+    # ranks.
     for step in ("made", "proved"):
         try:
             if hierarchy is None:

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PowerSGD for one bucket: each matrix M as P Qᵀ, of a few columns each, by one step of power
-iteration from the last Q.
+"""PowerSGD for one bucket (Vogels et al., arXiv:1905.13727).
 
-Both factors are linear in M, so the ranks' own factors are summed, and no rank needs a whole sum: P
-= Σ M_r Q, made orthonormal, then Q = Σ M_rᵀ P. Only these go over a wire, and inside a host. What P
-Qᵀ lacks of the sum stays with the ranks, a rank-th of it each.
+Each matrix M is approximated by P Qᵀ, where P and Q have a few columns. One step of power iteration
+starts from the Q of the step before.
 
-All ranks compute the same bits of P Qᵀ, whatever processors they have: only additions and products
-of single elements in a fixed order. On GPUs the order of the sums that make columns orthonormal is
-PyTorch's, the same on GPUs of one kind.
+Both factors are linear in M, so ranks sum their factors and no rank needs the whole sum: P = Σ M_r
+Q, made orthonormal, then Q = Σ M_rᵀ P. Only the factors are sent, between hosts and inside a host.
+Each rank keeps an equal share of what P Qᵀ lacks of the sum, and adds it in the next step.
+
+All ranks compute the same bits of P Qᵀ on any processor, because it consists of additions and
+products of single elements in a fixed order. On GPUs PyTorch chooses the order of the sums that
+make columns orthonormal. It is the same on GPUs of one kind.
 """
 
 from __future__ import annotations
@@ -23,16 +25,20 @@ from paceline.comm._reducer import Reducer
 Tensor = torch.Tensor
 Wait = Callable[[], Any]
 
-WORTH = 2  # times fewer values, or a tensor goes as it is
+WORTH = 2  # a tensor is sent whole unless its factors have this many times fewer values
 
 
 class Power:
+    """The compression of one bucket: its factors and its residual. `shapes` are those of the
+    bucket's parameters.
+    """
+
     def __init__(
         self, shapes: tuple[torch.Size, ...], rank: int, seed: int, ranks: int, device: torch.device
     ) -> None:
         self._ranks = ranks
-        self._matrices: list[tuple[int, int, int]] = []  # where it begins, rows, columns
-        self._whole: list[tuple[int, int]] = []  # of the others: where they begin and end
+        self._matrices: list[tuple[int, int, int]] = []  # where each begins, its rows, its columns
+        self._whole: list[tuple[int, int]] = []  # tensors sent whole: where they begin and end
         self._rank: list[int] = []
         at = 0
         for shape in shapes:
@@ -46,7 +52,7 @@ class Power:
             else:
                 self._whole.append((at, at + size))
             at += size
-        self._rest = torch.zeros(
+        self._residual = torch.zeros(
             sum(rows * columns for _, rows, columns in self._matrices), device=device
         )
         generator = torch.Generator().manual_seed(seed)
@@ -55,23 +61,26 @@ class Power:
             orthonormal(torch.randn(columns, rank, generator=generator, device="cpu")).to(device)
             for (_, _, columns), rank in sizes
         ]
-        # Written in place: a captured graph reads them where they lie.
+        # Update these in place: a captured CUDA graph reads them at this address.
         self._q = [guess.clone() for guess in self._guess]
 
     def start(
         self, communicator: Reducer, buffer: Tensor, _passes: int
     ) -> tuple[Wait | None, Wait]:
+        """Begins the sum of P. The first function returned begins the sum of Q, once all buckets of
+        the pass have begun. The second waits, and leaves the sum in `buffer`.
+        """
         flat = buffer.view(-1)
         matrices = [
             flat[at : at + rows * columns].view(rows, columns)
             for at, rows, columns in self._matrices
         ]
-        rests = [
+        residuals = [
             part.view_as(m)
-            for part, m in zip(self._rest.split([m.numel() for m in matrices]), matrices)
+            for part, m in zip(self._residual.split([m.numel() for m in matrices]), matrices)
         ]
-        for matrix, rest in zip(matrices, rests):
-            matrix.add_(rest)
+        for matrix, residual in zip(matrices, residuals):
+            matrix.add_(residual)
         as_they_are = [flat[begin:end] for begin, end in self._whole]
         sent = torch.cat([*as_they_are, *[(m @ q).flatten() for m, q in zip(matrices, self._q)]])
         first = communicator.all_reduce(sent, async_op=True)
@@ -95,37 +104,39 @@ class Power:
         def end() -> None:
             second[0].wait()
             (summed,) = factors_summed = second[0].result()
-            for i, (matrix, rest, left) in enumerate(zip(matrices, rests, p)):
+            for i, (matrix, residual, left) in enumerate(zip(matrices, residuals, p)):
                 size = matrix.shape[1] * self._rank[i]
                 right = summed[:size].view(-1, self._rank[i])
                 summed = summed[size:]
-                rest.copy_(matrix)
+                residual.copy_(matrix)
                 product(left, right, matrix)
-                rest.sub_(matrix, alpha=1 / self._ranks)
+                residual.sub_(matrix, alpha=1 / self._ranks)
                 self._q[i].copy_(orthonormal(right))
-            # The factors are the same on all ranks, and so is what follows from them.
+            # All ranks have the same factors, so all ranks reset their state together.
             spoilt = ~torch.isfinite(
                 torch.cat([*factors_summed, *(left.flatten() for left in p)])
             ).all()
-            # On a GPU the host does not wait to see it.
+            # On a GPU reading `spoilt` would make the host wait, so reset by a mask.
             if spoilt.is_cuda or bool(spoilt):
-                self._rest.masked_fill_(spoilt, 0)
+                self._residual.masked_fill_(spoilt, 0)
                 for q, guess in zip(self._q, self._guess):
                     q.copy_(torch.where(spoilt, guess, q))
 
         return turn, end
 
     def state_dict(self) -> dict[str, Any]:
-        return {"rest": self._rest.clone(), "q": [q.clone() for q in self._q]}
+        return {"rest": self._residual.clone(), "q": [q.clone() for q in self._q]}
 
     def load(self, state: dict[str, Any]) -> None:
-        self._rest.copy_(state["rest"])
+        self._residual.copy_(state["rest"])
         for mine, theirs in zip(self._q, state["q"]):
             mine.copy_(theirs)
 
 
 def orthonormal(matrix: Tensor) -> Tensor:
-    """Its columns, made orthonormal one after another, in float64; zeros stay zeros."""
+    """Returns the matrix with its columns made orthonormal one after another, computed in float64.
+    Columns of zeros stay zeros.
+    """
     if matrix.is_cuda:
         return orthonormal_by_operators(matrix)
     result = matrix.clone(memory_format=torch.contiguous_format)
@@ -135,11 +146,11 @@ def orthonormal(matrix: Tensor) -> Tensor:
 
 
 def orthonormal_by_operators(matrix: Tensor) -> Tensor:
-    """The same where the matrix is, which the host does not wait for."""
+    """As `orthonormal`, by PyTorch's operators on the matrix's device. The host does not wait."""
     result = matrix.double()
     for k in range(result.shape[1]):
         column, others = result[:, k], result[:, :k]
-        # Twice is enough: what rounding has left of the others is gone then.
+        # Project twice: the second time removes what rounding left of the other columns.
         for _ in range(2 if k else 0):
             column.sub_((others * (others * column.unsqueeze(1)).sum(0)).sum(1))
         length = column.square().sum().sqrt()
@@ -148,7 +159,7 @@ def orthonormal_by_operators(matrix: Tensor) -> Tensor:
 
 
 def product(left: Tensor, right: Tensor, out: Tensor) -> None:
-    """out = left rightᵀ, column by column."""
+    """Computes out = left rightᵀ, one column of both after another."""
     for k in range(left.shape[1]):
         a, b = left[:, k].unsqueeze(1), right[:, k].unsqueeze(0)
         if k == 0:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each model's gradients are communicated in this process, for paceline.explain(). Holds no
-model alive.
+"""Records how each model's gradients are communicated in this process, for paceline.explain().
+
+It holds weak references only, so it keeps no model alive.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from paceline._core import contract, reports
 
 
 class Outcome:
-    """Of one model."""
+    """How one model's gradients are communicated. Off until `take` is called."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -21,6 +22,8 @@ class Outcome:
         self.sums: weakref.ref[Any] | None = None
         self.compression = ""
         self.why = "no hook was registered"
+
+    # The two events: a hook was registered, or the gradients stay PyTorch's.
 
     def take(self, communicator: Any, sums: Any, compression: str = "") -> None:
         self.communicator = weakref.ref(communicator)
@@ -32,6 +35,7 @@ class Outcome:
         self.why = why
 
     def told(self) -> dict[str, Any]:
+        """Returns the report of this model, as `paceline.explain()` shows it."""
         communicator = self.communicator() if self.communicator is not None else None
         if communicator is None:
             return {
@@ -73,19 +77,22 @@ class Outcome:
         return {**answer, "compression": self.compression or "Disabled"}
 
     def _waits(self) -> list[float]:
-        """Of the last passes. None where the device waits in the host's place."""
+        """Returns the seconds that each of the last passes waited for sums. Empty if the GPU waits
+        and not the host.
+        """
         sums = self.sums() if self.sums is not None else None
         return [] if sums is None or not sums.host_waits else list(sums.waits)
 
 
 _outcomes: weakref.WeakKeyDictionary[Any, Outcome] = weakref.WeakKeyDictionary()
-numerics = "Reordered"  # Lossy where the job asks for compression
-switch = (  # of the patch of PyTorch's own DistributedDataParallel
+numerics = "Reordered"  # or Lossy, if the job asks for compression
+switch = (  # whether PyTorch's own DistributedDataParallel is patched, and why not
     f"off ({contract.COMMUNICATION} is not set)"
 )
 
 
 def outcome_of(model: Any) -> Outcome:
+    """Returns the model's record, and makes it at the first call."""
     outcome = _outcomes.get(model)
     if outcome is None:
         name, inner = type(model).__qualname__, getattr(model, "module", None)
@@ -96,6 +103,7 @@ def outcome_of(model: Any) -> Outcome:
 
 
 def seen() -> list[dict[str, Any]]:
+    """Returns the reports of all models that are still alive."""
     return [outcome.told() for outcome in _outcomes.values()]
 
 

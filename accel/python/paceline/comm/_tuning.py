@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which algorithm an all-reduce uses, measured once for each fabric. The result is kept in this
-process, and in a file on the first rank's machine."""
+"""Chooses the algorithm of all-reduces by measurement, once for each fabric. _ddp and _patch use
+it. The result is kept in this process, and in a file on the first rank's machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _known: dict[str, str] = {}
 
 
 def tune(communicator: Communicator) -> str:
-    """All ranks call it. If the first rank has a result, all ranks use it."""
+    """Tunes a communicator, and returns the choice. All ranks call it. If the first rank has a
+    result, all ranks use it.
+    """
     shape = communicator.shape() + ("-rdma" if " by RDMA " in communicator.plan() else "")
     known = ""
     if communicator.rank == 0:
@@ -33,8 +35,8 @@ def tune(communicator: Communicator) -> str:
 
 
 def _file(shape: str) -> Path:
-    """Of these hosts' numbers of ranks and the way between them, seen from this machine: another
-    node, or another processor, is another fabric.
+    """Returns the file for this number of ranks on each host and this transport. Another node or
+    another number of processors counts as another fabric.
     """
     node = told(contract.NODE_NAME) or socket.gethostname()
     try:
