@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays in fewer bytes: what is lost, where it is kept, and that every rank gets the same bits
-// and, in the end, all that was sent.
+// Coded arrays: what a code loses is in the residual, every rank gets the same bits, and in the end
+// all that was sent arrives.
 #include "comm/codec/coding.hpp"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ float largest(const std::vector<float>& values, std::size_t begin, std::size_t e
   return most;
 }
 
-// The most that one value may lose.
+// Returns the most that one value may lose.
 float bound(Codec codec, const std::vector<float>& values, std::size_t i) {
   const std::size_t block = i / 256 * 256;
   switch (codec) {
@@ -52,7 +52,7 @@ float bound(Codec codec, const std::vector<float>& values, std::size_t i) {
   }
 }
 
-// Decoded; the bytes end where they say.
+// Decodes, and checks that the code is as long as coded_bytes() says.
 std::vector<float> through(const Coding& coding, const std::vector<float>& values,
                            std::vector<float>& residual) {
   const std::size_t size = coded_bytes(coding, values.size());
@@ -78,7 +78,7 @@ CASE(comm_coding_loses_no_more_than_it_may_and_keeps_what_it_lost) {
         wrong += std::fabs(decoded[i] + residual[i] - values[i]) > 1e-6F ? 1 : 0;
       }
       CHECK_EQ(wrong, 0U);
-      // With one of a million kept: the largest, alone.
+      // With a keep of one in a million only the largest is sent.
       if (coding.keep == 1 && count > 0) {
         const auto there =
             std::count_if(decoded.begin(), decoded.end(), [](float value) { return value != 0; });
@@ -108,7 +108,7 @@ CASE(comm_coding_delivers_late_what_it_lost) {
     for (std::size_t i = 0; i < kCount; ++i)
       worst = std::max(worst, std::abs(meant[i] - sent[i] - residual[i]));
     CHECK(worst < 1e-4);
-    // What is late stays bounded: it does not pile up.
+    // The residual must stay bounded.
     CHECK(largest(residual, 0, kCount) < 25.0F);
   }
 }
@@ -123,10 +123,10 @@ CASE(comm_coding_of_what_is_not_finite_or_out_of_range) {
       const std::vector<float> decoded = through(coding, values, residual);
       CHECK(!std::isfinite(decoded[1500]));
       CHECK(std::isfinite(decoded[5]));
-      // The next step knows nothing of it.
+      // The next step must not be affected.
       CHECK(std::all_of(residual.begin(), residual.end(),
                         [](float value) { return std::isfinite(value); }));
-      // More of it than is sent.
+      // More such values than are sent.
       std::fill(values.begin(), values.end(), bad);
       const std::vector<float> spoiled = through(coding, values, residual);
       CHECK(std::any_of(spoiled.begin(), spoiled.end(),
@@ -139,11 +139,11 @@ CASE(comm_coding_of_what_is_not_finite_or_out_of_range) {
           std::all_of(next.begin(), next.end(), [](float value) { return std::isfinite(value); }));
     }
   }
-  // What fp16 cannot say at once it says in pieces.
+  // A value out of fp16's range arrives in several steps.
   std::vector<float> residual(1);
   CHECK_EQ(through(kCodings[0], {100'000.0F}, residual)[0], 65504.0F);
   CHECK_EQ(through(kCodings[0], {0.0F}, residual)[0], 34496.0F);
-  // Too small for a scale: kept until it is not.
+  // Too small for a scale, so it is kept until it has grown.
   std::vector<float> tiny(1);
   CHECK_EQ(through(kCodings[2], {1e-35F}, tiny)[0], 0.0F);
   CHECK_EQ(tiny[0], 1e-35F);
@@ -175,7 +175,7 @@ struct Coded {
   }
 };
 
-// Three steps of gradients, then steps of zeros in which what is late arrives.
+// Sends three steps of gradients, then steps of zeros in which the residual arrives.
 bool arrives(Member& member, const Coding& coding, uint64_t count) {
   const std::string what =
       std::string(paceline::comm::name_of(coding.codec)) + " of " + std::to_string(count);
@@ -206,7 +206,7 @@ bool arrives(Member& member, const Coding& coding, uint64_t count) {
     worst = std::max(worst, std::abs(got[i] - meant[i]));
     late += meant[i] - got[i];
   }
-  // All that is late, wherever it is.
+  // The residuals of all ranks together.
   double kept = 0;
   for (const float value : coded.residual) kept += value;
   paceline_comm_all_reduce(member.comm, &kept, 1, PACELINE_COMM_F64);
@@ -236,7 +236,7 @@ CASE(comm_coded_sums_are_alike_on_all_ranks_and_all_arrives) {
 }
 
 CASE(comm_coding_of_what_momentum_has_gathered) {
-  // As the rule reads, a value at a time.
+  // The rule of coding.hpp, one value at a time.
   constexpr std::size_t kCount = 999;
   constexpr Coding kDeep{.codec = Codec::kDgc, .keep = 100'000, .momentum = 900};
   std::vector<float> residual(2 * kCount);
@@ -262,7 +262,7 @@ CASE(comm_coding_of_what_momentum_has_gathered) {
     }
     CHECK_EQ(some, 100U);
   }
-  // What is not finite leaves nothing in either.
+  // A value that is not finite leaves no residual with either code.
   const auto spoilt =
       through(kDeep, std::vector<float>(kCount, std::numeric_limits<float>::infinity()), residual);
   CHECK(!std::isfinite(spoilt[0]));
@@ -332,10 +332,10 @@ CASE(comm_columns_become_orthonormal_and_zeros_stay) {
   for (const auto& [rows, columns] :
        {std::pair<std::size_t, std::size_t>{1, 1}, {3, 2}, {257, 5}, {1024, 4}}) {
     std::vector<float> matrix = drawn(11, rows * columns);
-    // The second is nearly the first: what is left of it is small, and is made orthogonal twice.
+    // The second column is almost the first, so rounding would leave it not orthogonal.
     for (std::size_t row = 0; columns > 1 && row < rows; ++row)
       matrix[row * columns + 1] = matrix[row * columns] + 1e-3F * matrix[row * columns + 1];
-    // And the last of many is nothing.
+    // The last of more columns than rows becomes zero.
     for (std::size_t row = 0; columns > 2 && row < rows; ++row)
       matrix[row * columns + columns - 1] = 0.0F;
     const std::vector<float> given = matrix;
@@ -351,7 +351,7 @@ CASE(comm_columns_become_orthonormal_and_zeros_stay) {
         const bool nothing = columns > 2 && a + 1 == columns;
         CHECK(std::abs(dot(a, b) - (a == b && !nothing ? 1.0 : 0.0)) < 1e-6);
       }
-    // The first is only made shorter.
+    // The first column only changes its length.
     const float scale = given[0] / matrix[0];
     for (std::size_t row = 0; row < rows; ++row)
       CHECK(std::abs(matrix[row * columns] * scale - given[row * columns]) <

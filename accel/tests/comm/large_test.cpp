@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays of more than 2³¹ bytes, of which little is memory: the same pages many times over, and
-// others at the end. They take minutes under sanitizers and seconds of two processors otherwise, so
-// they run where PACELINE_TEST_LARGE is set alone.
+// Arrays of more than 2³¹ bytes. Most of their pages are the same memory, mapped many times. They
+// take seconds, and minutes under sanitizers, so they run only if PACELINE_TEST_LARGE is set.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -20,7 +19,7 @@ constexpr std::size_t kPages = 129;
 constexpr std::size_t kWhole = kPage * kPages;
 static_assert(kWhole > 1UL << 31);
 
-// All but the last kPage of it is the same memory.
+// All pages but the last are the same memory.
 class LargeArray {
  public:
   explicit LargeArray(int value)
@@ -42,7 +41,7 @@ class LargeArray {
   LargeArray& operator=(const LargeArray&) = delete;
 
   void* data() { return base_; }
-  // Zeros, and at the end `value`.
+  // Zeros, but for `value` at the end.
   bool is(std::int32_t value) const {
     const auto* const all = reinterpret_cast<const std::int32_t*>(base_);
     const auto* const end = all + kWhole / 4;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory as the way between ranks of a host: the same bits as by TCP, and TCP by itself where a
-// rank's system, sandbox or user does not let it.
+// Shared memory between ranks of a host carries the same bits as TCP. TCP replaces it where a
+// rank's system, sandbox or user forbids it.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -32,7 +32,7 @@ bool seen(bool good, const std::string& what) {
 
 enum class Refused : std::uint8_t { kNothing, kMemory, kLocalSockets, kUser };
 
-// As a sandbox does it, for this process from now on.
+// Forbids a system call for this process, as a sandbox does.
 bool refuse(Refused what) {
   if (what == Refused::kNothing) return true;
   if (what == Refused::kUser) return ::setuid(65534) == 0;
@@ -67,7 +67,7 @@ std::vector<float> numbers(uint32_t seed, uint64_t count) {
   return values;
 }
 
-// Sums over the flat ring and pieces from everyone, as bytes.
+// Returns sums over the flat ring and pieces of an all-to-all, as bytes.
 std::vector<float> moved(Member& member, uint64_t count) {
   std::vector<float> sum = numbers(member.rank, count);
   std::vector<float> pieces = numbers(member.rank + 100, count * member.ranks);
@@ -88,8 +88,8 @@ std::vector<float> moved(Member& member, uint64_t count) {
   return sum;
 }
 
-// Ranks of which one lives with a refusal; where they are hosts of their own, all of them say who,
-// and why.
+// Runs ranks of which one is refused memory. If the ranks then count as hosts of their own, the
+// plans of all of them name that rank and the reason.
 int run_refused(Refused what, uint32_t victim, const std::string& why) {
   World world;
   const Shape shape{.hosts = {0, 0, 0, 1}, .plan = ""};
@@ -106,7 +106,7 @@ int run_refused(Refused what, uint32_t victim, const std::string& why) {
                       plan.find(why) != std::string::npos,
                   plan) &&
              good;
-      // What was printed is a plan.
+      // The printed text is accepted as a plan.
       Member again = join(world.store(), {.hosts = shape.hosts, .plan = plan}, rank, "again");
       good = seen(again.code == PACELINE_OK && !moved(again, 10).empty(), again.error) && good;
       paceline_comm_destroy(again.comm);
@@ -119,7 +119,7 @@ int run_refused(Refused what, uint32_t victim, const std::string& why) {
 }  // namespace
 
 CASE(comm_memory_carries_the_same_bits_as_tcp) {
-  // More than a pipe holds, and less; of two hosts, and of one.
+  // Sizes below and above a pipe's, on two hosts and on one.
   for (const auto& hosts : {std::vector<int>{0, 0, 0}, std::vector<int>{0, 0, 1, 1, 1}}) {
     const auto body = [&](Member& member) {
       const std::string order = plan_of(member).substr(plan_of(member).find("order="));
@@ -154,7 +154,7 @@ CASE(comm_memory_that_is_refused_is_replaced_by_tcp_and_said) {
 
 CASE(comm_memory_of_a_pair_that_is_refused_is_replaced_by_tcp_and_said) {
   const auto body = [](Member& member) {
-    // When all have the host's memory: only what pairs would have is missing.
+    // All ranks have the host's memory by now, so only pairs are refused theirs.
     if (member.rank == 1 && !seen(refuse(Refused::kMemory), "to refuse")) return false;
     const bool good = !moved(member, 50'000).empty();
     const std::string plan = plan_of(member);
@@ -171,7 +171,7 @@ CASE(comm_memory_files_keep_their_size_and_others_are_not_mapped) {
   CHECK(::ftruncate(file.get(), 0) != 0 && errno == EPERM);
   CHECK(Mapping::of(file, 16384) == nullptr && errno == EPROTO);
   CHECK(Mapping::of(file, 4096) == nullptr && errno == EPROTO);
-  // As long as it should be, but it could be made shorter.
+  // It has the right size but no seal, so it could be shrunk.
   const paceline::base::Fd loose(
       static_cast<int>(::syscall(SYS_memfd_create, "paceline-comm-test", 2U)));
   CHECK(::ftruncate(loose.get(), 8192) == 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes from rank to rank: all to all, of equal and of different pieces, one to one, and sparse
-// sums, over every shape of hosts.
+// Calls over links of pairs: all-to-all with equal and with different pieces, send, receive and
+// exchange, and sparse sums, over every shape of hosts.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -23,13 +23,13 @@ bool as_wanted(bool good, const std::string& what) {
   return good;
 }
 
-// What element i of the piece from `from` to `to` is.
+// Returns element i of the piece that `from` sends to `to`.
 template <typename Value>
 Value told(uint32_t from, uint32_t to, uint64_t i) {
   return static_cast<Value>(static_cast<int64_t>(from * 1009 + to * 31 + i % 997) - 500);
 }
 
-// Of different sizes, some of them empty.
+// Sizes that differ; some are 0.
 uint64_t size_between(uint32_t from, uint32_t to, uint64_t scale) {
   return (from * 5 + to * 3) % 4 * scale;
 }
@@ -66,7 +66,7 @@ bool swaps_unequal(Member& member, uint32_t dtype, uint64_t scale) {
   return as_wanted(code == PACELINE_OK && out == wanted, "alltoallv of " + std::to_string(scale));
 }
 
-// Everyone to the next, both ways at once: the pieces are larger than what any socket holds.
+// Each rank exchanges with the next. The pieces are larger than any socket's buffer.
 bool shifts(Member& member, uint64_t count) {
   const uint32_t next = (member.rank + 1) % member.ranks;
   const uint32_t previous = (member.rank + member.ranks - 1) % member.ranks;
@@ -80,8 +80,7 @@ bool shifts(Member& member, uint64_t count) {
   return as_wanted(good, "exchange of " + std::to_string(count));
 }
 
-// From each rank to the next of a line, while the others do something else; then all together
-// again.
+// Each rank sends to the next of a line while the others work. Then all make a collective.
 bool passes_on(Member& member) {
   int32_t token = 5;
   bool good = true;
@@ -114,7 +113,7 @@ bool pairs_of_all(Member& member) {
   return passes_on(member) && good;
 }
 
-// Rows of this rank: every third, from its own number on, and one of them twice.
+// Returns this rank's rows: every third from its own number on, one of them twice.
 struct Given {
   std::vector<int64_t> indices;
   std::vector<float> values;
@@ -134,7 +133,7 @@ Given rows_of(uint32_t rank, uint64_t count, uint64_t width) {
 bool sums_rows(Member& member, uint64_t count, uint64_t width) {
   std::map<int64_t, std::vector<float>> wanted;
   for (uint32_t rank = 0; rank < member.ranks; ++rank) {
-    const Given given = rows_of(rank, rank == 1 ? 0 : count, width);  // one has none
+    const Given given = rows_of(rank, rank == 1 ? 0 : count, width);  // one rank has none
     for (std::size_t row = 0; row < given.indices.size(); ++row) {
       const auto begin = given.values.begin() + static_cast<std::ptrdiff_t>(row * width);
       const auto [it, fresh] =
@@ -177,7 +176,7 @@ CASE(comm_sparse_sums_are_those_of_the_rows_that_anyone_has) {
     return good;
   };
   for (const auto& hosts : kPairShapes) CHECK_EQ(World::run({.hosts = hosts, .plan = ""}, body), 0);
-  // In fp16 2048 + 1 is 2048: only a sum in fp32 sees the ones. Halves of 2048, 1, 1, 1, and 2051
+  // In fp16 2048 + 1 is 2048, so only a sum in fp32 has the ones. Halves of 2048, 1, 1, 1, and 2051
   // rounded to even, 2052.
   const std::array<int64_t, 4> same{7, 7, 7, 7};
   const std::array<uint16_t, 4> halves{0x6800, 0x3c00, 0x3c00, 0x3c00};
@@ -190,8 +189,7 @@ CASE(comm_sparse_sums_are_those_of_the_rows_that_anyone_has) {
 }
 
 CASE(comm_pairs_that_disagree_are_named_on_all_ranks) {
-  // Rank 0 sends to rank 1 what that one does not expect; rank 2 hears of it while it waits for
-  // something else.
+  // Rank 0 sends what rank 1 does not expect. Rank 2 learns it while it waits in another call.
   const auto body = [](Member& member) {
     wait_for_all(member);
     std::array<float, 8> data{};
@@ -219,8 +217,7 @@ CASE(comm_pairs_notice_who_left_and_who_died) {
       wait_for_all(member);
       int32_t data = 0;
       if (member.rank == 0) {
-        // Something has been sent and has come, so that a connection is there; then nothing more
-        // does.
+        // One message makes the connection; a second one never comes.
         (void)paceline_comm_send(member.comm, &data, 1, PACELINE_COMM_I32, 1);
         (void)paceline_comm_receive(member.comm, &data, 1, PACELINE_COMM_I32, 1);
         if (dies) ::_exit(0);
@@ -246,7 +243,7 @@ CASE(comm_arguments_that_are_wrong_on_one_rank_end_the_call_of_all) {
     std::vector<float> data(12);
     std::vector<uint64_t> in(member.ranks, 1);
     const std::vector<uint64_t> out(member.ranks, 1);
-    // To itself one, from itself two.
+    // A rank sends itself one element and expects two.
     if (member.rank == 1) in[1] = 2;
     const int code = paceline_comm_all_to_all_v(member.comm, data.data(), in.data(),
                                                 data.data() + 6, out.data(), PACELINE_COMM_F32);

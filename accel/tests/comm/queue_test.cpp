@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allreduces that go on by themselves: in order, waited for in any order, and ended by whoever
-// gives up or leaves; and the children of a rank, which have no part in its connections.
+// Queued all-reduces: they run in order, are waited for in any order, and end if a rank gives up or
+// leaves. Forked children of a rank hold none of its connections.
 #include "check.hpp"
 #include "comm/world.hpp"
 
@@ -29,7 +29,7 @@ bool names(const Member& member, int32_t rank, const std::string& words) {
   return good;
 }
 
-// Allreduces until one fails, all of them started and waited for.
+// Queues all-reduces and waits for them, until one fails.
 int until_one_fails(Member& member, std::atomic<uint32_t>& rounds) {
   Started one;
   int code = PACELINE_OK;
@@ -65,7 +65,7 @@ CASE(comm_started_allreduces_are_done_in_order) {
     bool good = true;
     for (std::size_t i = 0; i < many.size(); ++i)
       good = start(member, many[i], counts[i], static_cast<float>(member.rank + i)) && good;
-    // One that is not queued comes after all that are: or ranks would meet in different calls.
+    // A call that is not queued runs after all queued ones, or ranks would meet in different calls.
     std::vector<float> last(10, 1.0F);
     good = paceline_comm_all_reduce(member.comm, last.data(), last.size(), PACELINE_COMM_F32) ==
                PACELINE_OK &&
@@ -109,15 +109,15 @@ CASE(comm_who_gives_up_is_named_by_all) {
 
 CASE(comm_destroying_it_with_collectives_under_way_ends_them_on_all) {
   const auto body = [](Member& member) {
-    static Started one;  // outlives the communicator, which is at work on it
+    static Started one;  // outlives the communicator, which still works on it
     const auto hears_of_it = [&] {
       return member.rank != 1 && names(member, 1, "it left while collectives were under way");
     };
-    // Who is slow to leave the barrier, or to start, hears of rank 1 there.
+    // A rank that is slow to leave the barrier, or to start, gets the failure there.
     if (const int met = paceline_comm_barrier(member.comm); met != PACELINE_OK)
       return met == PACELINE_COMM_EPEER && hears_of_it();
     if (member.rank == 2) {
-      // Does not come to it, so that it is under way until rank 1 goes.
+      // Does not make the call, so that it is in flight until rank 1 leaves.
       for (int round = 0; round < 20'000 && member.why().empty(); ++round) ::usleep(1000);
       return hears_of_it();
     }
@@ -138,7 +138,7 @@ CASE(comm_a_child_of_a_dead_rank_does_not_keep_it_alive) {
         if (member.rank == 1) {
           if (::fork() == 0) {
             paceline_comm_forked(member.comm);
-            // As a loader's worker does that has not yet noticed.
+            // A loader's worker lives on for a while, too.
             while (shared.it.ended.load() < 2 &&
                    std::chrono::steady_clock::now() - begin < std::chrono::seconds(40))
               ::usleep(1000);

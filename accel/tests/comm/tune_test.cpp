@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Choosing a way by measurement: what is chosen from which times, that all ranks choose the same,
-// and that sums stay right.
+// The choice of an algorithm by measurement: which times lead to which choice, all ranks choose the
+// same, and sums stay right.
 #include "comm/plan/tune.hpp"
 
 #include <algorithm>
@@ -47,8 +47,8 @@ bool adds_up(Member& member, std::size_t count) {
 }  // namespace
 
 CASE(comm_the_quickest_way_is_chosen_for_each_size) {
-  // A start that costs, and a rate: lines that cross between 64 and 256 KiB, and again between 4
-  // and 16 MiB.
+  // Each way's time is a latency and a rate. The quickest way changes between 64 and 256 KiB, and
+  // again between 4 and 16 MiB.
   const auto lines = [](const Way& way, double bytes) {
     if (way == kFlat) return bytes / 1e6;
     return way == kFine ? 0.1 + bytes / 5e6 : 1.0 + bytes / 8e6;
@@ -56,7 +56,7 @@ CASE(comm_the_quickest_way_is_chosen_for_each_size) {
   CHECK(chosen(lines) == "0:flat,131072:hierarchical/16384,8388608:hierarchical/65536");
   CHECK(chosen([](const Way& way, double) { return way == kCoarse ? 1.0 : 2.0; }) ==
         "0:hierarchical/65536");
-  // What is within the noise is no reason to change.
+  // A gain within the noise does not change the choice.
   CHECK(chosen([](const Way& way, double bytes) {
           return bytes * ((way == kFlat) == (bytes < 1e5) ? 0.98 : 1.0);
         }) == "0:flat");
@@ -72,7 +72,7 @@ CASE(comm_ways_for_small_arrays_are_tried_with_small_ones) {
       });
   CHECK(choices && paceline::comm::print_choices(*choices) == "0:doubling,524288:flat");
   CHECK_EQ(largest, 256UL << 10);
-  // Where there is no time for larger ones, they do not go that way either.
+  // If there was no time to try larger sizes, they must not use an algorithm for small arrays.
   const auto slow =
       choose({kFlat, kCoarse, kDoubling}, {}, std::chrono::milliseconds(1),
              [&](const Way& way, std::uint64_t) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks of a communicator as processes of a test: forked, each told on which host it is to believe
-// itself, with a store in shared memory. They talk over loopback and real shared memory, as ranks
-// do.
+// Runs the ranks of a communicator as forked processes of a test, with a store in shared memory.
+// Each is given the name of a host. They communicate over loopback and real shared memory.
 //
-// Ownership: the world's processes end before its object does. Threads: one. Failure: exit codes,
-// and what CHECK says.
+// Ownership: a World ends its processes before it ends. Threads: one. Failure: exit codes, and
+// messages of CHECK.
 #pragma once
 
 #include <sys/mman.h>
@@ -78,7 +77,7 @@ class SharedStore {
   Table* table_;
 };
 
-// Told by the parent, seen by all.
+// A number that the parent and all children share.
 struct SharedFlag {
   SharedFlag()
       : value(*static_cast<std::atomic<uint32_t>*>(
@@ -89,7 +88,7 @@ struct SharedFlag {
   std::atomic<uint32_t>& value;
 };
 
-// Lines of a file that have these words.
+// Counts the lines of a file that contain a text.
 inline std::size_t mentions(const char* path, const std::string& what) {
   std::ifstream lines(path);
   std::size_t count = 0;
@@ -98,21 +97,21 @@ inline std::size_t mentions(const char* path, const std::string& what) {
   return count;
 }
 
-// Of a rank's peer info, as it lies in the store.
+// Returns one value of a rank's peer info in the store.
 inline std::string value_of(const std::string& info, const std::string& key) {
   const std::size_t at = info.find(key + "=") + key.size() + 1;
   return info.substr(at, info.find('\n', at) - at);
 }
 
 struct Shape {
-  std::vector<int> hosts;  // of each rank
+  std::vector<int> hosts;  // each rank's host
   std::string plan;
   int heartbeat_timeout_ms = 20'000;
   int timeout_ms = 50'000;
-  std::vector<std::string> addresses{};  // of each host; none: loopback
+  std::vector<std::string> addresses{};  // each host's; empty: loopback
 };
 
-// In a child: a communicator, and what to do with it.
+// One rank, in its process. `comm` is null if it could not be created.
 struct Member {
   paceline_comm* comm = nullptr;
   uint32_t rank = 0;
@@ -155,7 +154,8 @@ inline Member join(SharedStore& store, const Shape& shape, uint32_t rank,
   return member;
 }
 
-// When all ranks have their communicators: one that dies before would end the making of another's.
+// Waits until all ranks have their communicators. If a rank ended earlier, another's create could
+// fail.
 inline void wait_for_all(const Member& member) {
   const std::string mine = "joined/" + std::to_string(member.rank);
   SharedStore::set(member.store, mine.c_str(), "", 1);
@@ -181,8 +181,8 @@ class World {
   SharedStore& store() { return store_; }
   pid_t pid(std::size_t rank) const { return children_[rank]; }
 
-  // Forks all ranks; each exits with 0 where `body` is true. Bodies say on standard error what is
-  // wrong.
+  // Forks all ranks. Each exits with 0 if `body` returns true. Bodies print to standard error what
+  // is wrong.
   void start(const Shape& shape, const Body& body) {
     for (uint32_t rank = 0; rank < shape.hosts.size(); ++rank)
       spawn([&, rank] {
@@ -201,7 +201,7 @@ class World {
     children_.push_back(child);
   }
 
-  // How many did not exit with 0.
+  // Waits for all ranks, and returns how many did not exit with 0.
   int finish() {
     int bad = 0;
     for (const pid_t child : children_) {

@@ -41,10 +41,10 @@ class Connector {
   std::expected<void, Error> run(const std::vector<base::Fd>& watched, Clock::time_point deadline);
 
  private:
-  bool dial(Outgoing& one);
+  bool connect(Outgoing& one);
   bool send_handshake(Outgoing& one);
   void accept_some(const base::Fd& listener);
-  void hear(PendingConnection& one);
+  void receive(PendingConnection& one);
   std::expected<void, Error> turn(const std::vector<base::Fd>& watched, int timeout_ms);
   Error refused(std::uint32_t rank, const std::string& why, std::size_t endpoint = 0) const {
     return {PACELINE_COMM_EPEER, static_cast<int>(rank),
@@ -62,8 +62,8 @@ class Connector {
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, base::Fd*> expected_;
 };
 
-bool Connector::dial(Outgoing& one) {
-  one.socket = comm::dial(peers_[topology_.rank], peers_[one.peer], one.endpoint);
+bool Connector::connect(Outgoing& one) {
+  one.socket = start_connecting(peers_[topology_.rank], peers_[one.peer], one.endpoint);
   return static_cast<bool>(one.socket);
 }
 
@@ -76,21 +76,21 @@ bool Connector::send_handshake(Outgoing& one) {
 
 void Connector::accept_some(const base::Fd& listener) {
   for (;;) {
-    base::Fd socket = answer(listener);
+    base::Fd socket = accept_next(listener);
     if (!socket) return;
-    // Cap pending unauthenticated connections, so that strangers cannot fill the memory: drop the
+    // Cap pending unauthenticated connections, so that they cannot use up the memory: drop the
     // oldest.
     if (incoming_.size() > expected_.size() + 64) incoming_.erase(incoming_.begin());
     incoming_.push_back({std::move(socket), {}, 0});
   }
 }
 
-void Connector::hear(PendingConnection& one) {
+void Connector::receive(PendingConnection& one) {
   Handshake handshake;
-  const Heard heard = comm::hear(one, peers_[topology_.rank], handshake);
-  if (heard == Heard::kMore) return;
+  const HandshakeRead read = read_handshake(one, peers_[topology_.rank], handshake);
+  if (read == HandshakeRead::kIncomplete) return;
   base::Fd socket = std::move(one.socket);
-  if (heard == Heard::kStranger) return;
+  if (read == HandshakeRead::kWrong) return;
   const auto found = expected_.find({handshake.from, handshake.purpose, handshake.flow});
   if (found == expected_.end()) return;
   *found->second = std::move(socket);
@@ -117,7 +117,7 @@ std::expected<void, Error> Connector::turn(const std::vector<base::Fd>& watched,
       return std::unexpected(
           refused(static_cast<std::uint32_t>(i), "has ended while ranks connected"));
   for (std::size_t i = 0; i < incoming_.size(); ++i)
-    if (files[first_incoming + i].revents != 0) hear(incoming_[i]);
+    if (files[first_incoming + i].revents != 0) receive(incoming_[i]);
   for (std::size_t i = 0; i < outgoing_.size(); ++i)
     if (files[first_outgoing + i].revents != 0 && !send_handshake(outgoing_[i]))
       return std::unexpected(unreached(outgoing_[i]));
@@ -131,7 +131,7 @@ std::expected<void, Error> Connector::turn(const std::vector<base::Fd>& watched,
 std::expected<void, Error> Connector::run(const std::vector<base::Fd>& watched,
                                           Clock::time_point deadline) {
   for (Outgoing& one : outgoing_)
-    if (!dial(one)) return std::unexpected(unreached(one));
+    if (!connect(one)) return std::unexpected(unreached(one));
   while (!outgoing_.empty() || !expected_.empty()) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();

@@ -35,7 +35,7 @@ bool shows_nonce(const Handshake& handshake, const PeerInfo& mine) {
          std::equal(mine.nonce.begin(), mine.nonce.end(), handshake.nonce.begin());
 }
 
-base::Fd dial(const PeerInfo& mine, const PeerInfo& peer, std::size_t endpoint) {
+base::Fd start_connecting(const PeerInfo& mine, const PeerInfo& peer, std::size_t endpoint) {
   const Address where =
       numeric_address(peer.endpoints[endpoint].address, peer.endpoints[endpoint].port);
   errno = EINVAL;
@@ -70,21 +70,22 @@ int send_handshake(const base::Fd& socket, const PeerInfo& peer, std::uint32_t f
              : errno;
 }
 
-base::Fd answer(const base::Fd& listener) {
+base::Fd accept_next(const base::Fd& listener) {
   base::Fd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (socket) prompt(socket);
   return socket;
 }
 
-Heard hear(PendingConnection& caller, const PeerInfo& mine, Handshake& handshake) {
+HandshakeRead read_handshake(PendingConnection& caller, const PeerInfo& mine,
+                             Handshake& handshake) {
   const ssize_t got = ::recv(caller.socket.get(), caller.bytes.data() + caller.got,
                              caller.bytes.size() - caller.got, MSG_DONTWAIT);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Heard::kMore;
-  if (got <= 0) return Heard::kStranger;
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return HandshakeRead::kIncomplete;
+  if (got <= 0) return HandshakeRead::kWrong;
   caller.got += static_cast<std::size_t>(got);
-  if (caller.got < caller.bytes.size()) return Heard::kMore;
+  if (caller.got < caller.bytes.size()) return HandshakeRead::kIncomplete;
   std::memcpy(&handshake, caller.bytes.data(), sizeof handshake);
-  return shows_nonce(handshake, mine) ? Heard::kAll : Heard::kStranger;
+  return shows_nonce(handshake, mine) ? HandshakeRead::kComplete : HandshakeRead::kWrong;
 }
 
 }  // namespace paceline::comm

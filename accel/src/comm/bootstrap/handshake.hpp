@@ -2,7 +2,7 @@
 // The first message on every connection: who connects, for which purpose, and the nonce from the
 // peer info of the rank that it connects to.
 //
-// Ownership: values. Threads: pure functions. Failure: an empty Fd and errno; kStranger for a wrong
+// Ownership: values. Threads: pure functions. Failure: an empty Fd and errno; kWrong for a wrong
 // handshake.
 #pragma once
 
@@ -48,15 +48,15 @@ bool shows_nonce(const Handshake& handshake, const PeerInfo& mine);
 
 // Starts to connect from this rank's endpoint of that number to the peer's. The socket becomes
 // writable once the attempt has ended.
-base::Fd dial(const PeerInfo& mine, const PeerInfo& peer, std::size_t endpoint);
+base::Fd start_connecting(const PeerInfo& mine, const PeerInfo& peer, std::size_t endpoint);
 // Checks the result of the attempt and sends the handshake. Returns 0 or an errno.
 int send_handshake(const base::Fd& socket, const PeerInfo& peer, std::uint32_t from,
                    std::uint32_t purpose, std::uint32_t flow);
 // Accepts the next connection at the listener, without waiting.
-base::Fd answer(const base::Fd& listener);
-enum class Heard : std::uint8_t { kMore, kAll, kStranger };
-// Reads more of the handshake, without waiting. Returns kAll and sets `handshake` if it is complete
-// and shows the nonce of `mine`.
-Heard hear(PendingConnection& caller, const PeerInfo& mine, Handshake& handshake);
+base::Fd accept_next(const base::Fd& listener);
+enum class HandshakeRead : std::uint8_t { kIncomplete, kComplete, kWrong };
+// Reads more of the handshake, without waiting. Returns kComplete and sets `handshake` if it is
+// complete and shows the nonce of `mine`.
+HandshakeRead read_handshake(PendingConnection& caller, const PeerInfo& mine, Handshake& handshake);
 
 }  // namespace paceline::comm

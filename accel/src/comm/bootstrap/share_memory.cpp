@@ -58,20 +58,21 @@ class HandOut {
     }
   }
   void accept_one() {
-    base::Fd socket = answer(listener_);
+    base::Fd socket = accept_next(listener_);
     if (!socket || !is_own_user(socket)) return;
-    // Cap pending unauthenticated connections, so that strangers cannot fill the memory: drop the
+    // Cap pending unauthenticated connections, so that they cannot use up the memory: drop the
     // oldest.
     if (callers_.size() > PACELINE_COMM_MAX_RANKS) callers_.erase(callers_.begin());
     callers_.push_back({std::move(socket), {}, 0});
   }
   void serve(PendingConnection& caller) {
     Handshake handshake;
-    const Heard heard = hear(caller, info_, handshake);
-    if (heard == Heard::kMore) return;
+    const HandshakeRead read = read_handshake(caller, info_, handshake);
+    if (read == HandshakeRead::kIncomplete) return;
     const base::Fd socket = std::move(caller.socket);
     const char byte = 'm';
-    if (heard == Heard::kAll && handshake.purpose == kMemory) send_file(socket, file_, &byte, 1);
+    if (read == HandshakeRead::kComplete && handshake.purpose == kMemory)
+      send_file(socket, file_, &byte, 1);
   }
 
   const base::Fd& file_;

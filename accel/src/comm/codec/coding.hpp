@@ -6,13 +6,12 @@
 //
 // The same bytes decode to the same bits everywhere.
 //
-//   fp16, bf16   rounded; values out of range are cut to it, and the remainder comes later
-//   int8         256 values at a time: q * scale, with scale = the largest / 127
-//   top-k        `keep` of a million values, at least one: (index, value) pairs of the largest
-//   dgc          top-k of what momentum has gathered: u = momentum * u + value, v += u. The v that
-//   are
-//                sent, and their u, become 0. The residual has v of all values, then u of all
-//   1-bit        1024 values at a time: signs, and the mean of the absolute values
+// - fp16, bf16: rounded values. A value out of range is clamped; the remainder comes later.
+// - int8: q * scale for 256 values at a time, where scale is the largest absolute value / 127.
+// - top-k: (index, value) pairs of the largest `keep` of a million values, at least one.
+// - dgc: top-k of the accumulated momentum v, where u = momentum * u + value and v += u.
+//   What is sent becomes 0 in u and v. The residual has v of all values, then u of all.
+// - 1-bit: signs for 1024 values at a time, and the mean of their absolute values.
 //
 // Values that are not finite arrive as values that are not finite (with int8 and 1-bit the whole
 // block becomes NaN), and leave no residual.

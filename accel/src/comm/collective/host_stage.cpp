@@ -23,16 +23,17 @@ std::byte* HostStage::result(const Work& work, std::uint32_t number, std::uint32
          part_of(work.chunk, topology_.channels, channel).begin * size_of(work.type);
 }
 
-bool HostStage::give(Work& work) {
-  if (work.given == work.chunks) return false;
+bool HostStage::copy_in(Work& work) {
+  if (work.copied_in == work.chunks) return false;
   // The slot is free once the channels have added up its previous contents.
-  if (!all_reached(&Cell::added, base_ + work.given + 1 - kDepth, topology_.channels)) return false;
-  const Part part = chunk_of(work, work.given);
+  if (!all_reached(&Cell::added, base_ + work.copied_in + 1 - kDepth, topology_.channels))
+    return false;
+  const Part part = chunk_of(work, work.copied_in);
   const std::size_t size = size_of(work.type);
-  std::memcpy(region_.slot(topology_.local, base_ + work.given), work.data + part.begin * size,
+  std::memcpy(region_.slot(topology_.local, base_ + work.copied_in), work.data + part.begin * size,
               part.count * size);
-  ++work.given;
-  mine().given.store(base_ + work.given, std::memory_order_release);
+  ++work.copied_in;
+  mine().copied_in.store(base_ + work.copied_in, std::memory_order_release);
   ring_all();
   return true;
 }
@@ -40,8 +41,8 @@ bool HostStage::give(Work& work) {
 bool HostStage::add(Work& work) {
   if (!adds_ || work.added == work.chunks) return false;
   // The result's slot is free once all ranks have copied it out and the ring has sent it.
-  if (!all_reached(&Cell::given, base_ + work.added + 1, ranks_)) return false;
-  if (!all_reached(&Cell::taken, base_ + work.added + 1 - kDepth, ranks_)) return false;
+  if (!all_reached(&Cell::copied_in, base_ + work.added + 1, ranks_)) return false;
+  if (!all_reached(&Cell::copied_out, base_ + work.added + 1 - kDepth, ranks_)) return false;
   if (channel_ != nullptr && sent_.load(std::memory_order_acquire) + kDepth <= work.added)
     return false;
   const Part shard = part_of(chunk_of(work, work.added).count, topology_.channels, topology_.local);
@@ -62,28 +63,28 @@ bool HostStage::add(Work& work) {
   return true;
 }
 
-bool HostStage::take(Work& work) {
-  if (work.taken == work.chunks) return false;
-  if (!all_reached(&Cell::finished, base_ + work.taken + 1, topology_.channels)) return false;
-  const Part part = chunk_of(work, work.taken);
+bool HostStage::copy_out(Work& work) {
+  if (work.copied_out == work.chunks) return false;
+  if (!all_reached(&Cell::finished, base_ + work.copied_out + 1, topology_.channels)) return false;
+  const Part part = chunk_of(work, work.copied_out);
   const std::size_t size = size_of(work.type);
   for (std::uint32_t channel = 0; channel < topology_.channels; ++channel) {
     const Part shard = part_of(part.count, topology_.channels, channel);
-    std::memcpy(work.data + (part.begin + shard.begin) * size, result(work, work.taken, channel),
-                shard.count * size);
+    std::memcpy(work.data + (part.begin + shard.begin) * size,
+                result(work, work.copied_out, channel), shard.count * size);
   }
-  ++work.taken;
-  mine().taken.store(base_ + work.taken, std::memory_order_release);
+  ++work.copied_out;
+  mine().copied_out.store(base_ + work.copied_out, std::memory_order_release);
   ring_all();
   return true;
 }
 
 // Does all work that can be done now. Returns whether there was any.
-bool HostStage::turn(Work& work) {
+bool HostStage::advance(Work& work) {
   bool some = false;
-  while (take(work)) some = true;
+  while (copy_out(work)) some = true;
   while (add(work)) some = true;
-  if (give(work)) some = true;
+  if (copy_in(work)) some = true;
   return some;
 }
 
@@ -182,10 +183,10 @@ bool HostStage::all_reduce_coded(const Call& call, const CodedRing& ring, float*
 }
 
 bool HostStage::run(const Call& call, Work& work) {
-  Pipeline::run(call, {.give = [&] { return give(work); },
-                       .turn = [&] { return turn(work); },
-                       .ended = [&] { return work.taken == work.chunks; },
-                       .across = channel_ == nullptr ? nullptr : std::function([this] {
+  Pipeline::run(call, {.copy_in = [&] { return copy_in(work); },
+                       .advance = [&] { return advance(work); },
+                       .is_done = [&] { return work.copied_out == work.chunks; },
+                       .awaited_across = channel_ == nullptr ? nullptr : std::function([this] {
                          return channel_->previous();
                        })});
   if (channel_ != nullptr) channel_->finish();

@@ -41,7 +41,7 @@ class HostStage : private Pipeline {
     std::uint64_t count;
     std::uint64_t chunk;  // in elements
     std::uint32_t chunks;
-    std::uint32_t given = 0, added = 0, taken = 0;
+    std::uint32_t copied_in = 0, added = 0, copied_out = 0;
     const CodedRing* ring = nullptr;
     float* residual = nullptr;
   };
@@ -55,10 +55,10 @@ class HostStage : private Pipeline {
   void start_coded_channel(const Call& call, const Work& work);
   void start_ring(const Call& call, const Work& work, std::vector<Step> steps, std::uint64_t each);
 
-  bool give(Work& work);
+  bool copy_in(Work& work);
   bool add(Work& work);
-  bool take(Work& work);
-  bool turn(Work& work);
+  bool copy_out(Work& work);
+  bool advance(Work& work);
   void start_channel(const Call& call, const Work& work);
   std::byte* result(const Work& work, std::uint32_t number, std::uint32_t channel) const;
   Part chunk_of(const Work& work, std::uint32_t number) const;

@@ -2,13 +2,6 @@
 #include "comm/collective/pipeline.hpp"
 
 namespace paceline::comm {
-namespace {
-
-// How often a wait looks again at which rank it waits for. The ring between hosts stalls without
-// ringing the bell, and heartbeats must name the rank that it waits for then.
-constexpr std::chrono::seconds kRefresh{1};
-
-}  // namespace
 
 Pipeline::Pipeline(const Topology& topology, Region& region, FailureDetector& detector)
     : topology_(topology),
@@ -33,40 +26,40 @@ std::uint32_t Pipeline::first_short(std::atomic<std::uint32_t> Cell::* counter, 
   return local;
 }
 
-std::uint32_t Pipeline::awaited(const Turns& turns) const {
-  std::uint32_t oldest = mine().taken.load(std::memory_order_acquire);
+std::uint32_t Pipeline::awaited(const Schedule& schedule) const {
+  std::uint32_t oldest = mine().copied_out.load(std::memory_order_acquire);
   for (std::uint32_t local = 0; local < ranks_; ++local) {
-    const std::uint32_t taken = cell(local).taken.load(std::memory_order_acquire);
-    if (static_cast<std::int32_t>(taken - oldest) < 0) oldest = taken;
+    const std::uint32_t copied_out = cell(local).copied_out.load(std::memory_order_acquire);
+    if (static_cast<std::int32_t>(copied_out - oldest) < 0) oldest = copied_out;
   }
   const std::uint32_t count = oldest + 1;
-  if (const std::uint32_t local = first_short(&Cell::given, count, ranks_); local < ranks_)
+  if (const std::uint32_t local = first_short(&Cell::copied_in, count, ranks_); local < ranks_)
     return topology_.mates()[local];
   for (std::atomic<std::uint32_t> Cell::* const counter : {&Cell::added, &Cell::finished}) {
     const std::uint32_t local = first_short(counter, count, topology_.channels);
-    if (local == topology_.local && turns.across) return turns.across();
+    if (local == topology_.local && schedule.awaited_across) return schedule.awaited_across();
     if (local < topology_.channels) return topology_.mates()[local];
   }
-  const std::uint32_t local = first_short(&Cell::taken, count, ranks_);
+  const std::uint32_t local = first_short(&Cell::copied_out, count, ranks_);
   return local < ranks_ ? topology_.mates()[local] : topology_.rank;
 }
 
-bool Pipeline::run(const Call& call, const Turns& turns) {
+bool Pipeline::run(const Call& call, const Schedule& schedule) {
   mine().calls[calls_ % 2] = call;
   bool compared = false;
-  while (!turns.ended()) {
+  while (!schedule.is_done()) {
     const std::uint32_t seen = mine().bell.count.load(std::memory_order_acquire);
     if (detector_.failed()) break;
     // Compare the ranks' calls before any of their data is used.
-    if (!compared && all_reached(&Cell::given, base_ + 1, ranks_)) {
+    if (!compared && all_reached(&Cell::copied_in, base_ + 1, ranks_)) {
       compared = true;
       for (std::uint32_t local = 0; local < ranks_; ++local)
         if (!detector_.same(topology_.mates()[local], cell(local).calls[calls_ % 2])) break;
       continue;
     }
-    const bool some = compared ? turns.turn() : turns.give();
+    const bool some = compared ? schedule.advance() : schedule.copy_in();
     if (some) continue;
-    if (!detector_.wait(mine().bell, seen, awaited(turns), kRefresh)) break;
+    if (!detector_.wait(mine().bell, seen, awaited(schedule))) break;
   }
   return !detector_.failed();
 }

@@ -25,21 +25,20 @@ class Pipeline {
   Pipeline& operator=(const Pipeline&) = delete;
 
  protected:
-  // What a call repeats until it is done. Each function returns whether it did anything. `turn`
-  // runs only once all ranks are known to make the same call.
-  struct Turns {
-    std::function<bool()>
-        give;  // gives a chunk; the first one follows this rank's announcement of its call
-    std::function<bool()> turn;  // does all work that can be done now, giving included
-    std::function<bool()> ended;
-    // The rank that this rank's channel waits for; may be this rank. Empty if it has no channel.
-    std::function<std::uint32_t()> across;
+  // What a call repeats until it is done. `copy_in` and `advance` return whether they did anything.
+  // `advance` runs only once all ranks are known to make the same call.
+  struct Schedule {
+    std::function<bool()> copy_in;  // copies one chunk in; this rank's call is in its cell by then
+    std::function<bool()> advance;  // does all work that can be done now, copying in included
+    std::function<bool()> is_done;
+    // The rank whose data this rank's channel receives. Empty if this rank has no channel.
+    std::function<std::uint32_t()> awaited_across;
   };
 
   Pipeline(const Topology& topology, Region& region, FailureDetector& detector);
   ~Pipeline() = default;
 
-  bool run(const Call& call, const Turns& turns);
+  bool run(const Call& call, const Schedule& schedule);
   // Ends a call of this many chunks.
   void next(std::uint32_t chunks);
 
@@ -63,10 +62,10 @@ class Pipeline {
   // The first cell whose counter has not reached `count`; `cells` if there is none.
   std::uint32_t first_short(std::atomic<std::uint32_t> Cell::* counter, std::uint32_t count,
                             std::uint32_t cells) const;
-  // The rank that delays the oldest unfinished chunk. It is a rank that has not given the chunk.
-  // Failing that, it is one whose channel has not added it up or waits for other hosts. Failing
-  // that, it is one that has not copied it out.
-  std::uint32_t awaited(const Turns& turns) const;
+  // The rank that delays the oldest unfinished chunk. It asks in this order: which rank has not
+  // copied it in, whose channel has not added it up, whose channel lacks another host's data, which
+  // rank has not copied it out. If this rank's own channel lacks data, its sender is the answer.
+  std::uint32_t awaited(const Schedule& schedule) const;
 
   std::uint32_t calls_ =
       0;  // calls done here; at the next call, all ranks have compared the one before

@@ -127,8 +127,9 @@ bool Ring::receive_step(Type type, const Step& step, std::uint64_t& position) {
     const std::size_t size = std::min(step.in_bytes - at, most);
     std::byte* const target = step.in + at;
     // Wait until the bytes have been sent before they are replaced. This orders the two threads.
-    if (step.over >= 0 && !sent_.wait(out_begins_[static_cast<std::size_t>(step.over)] + at + size,
-                                      previous_->peer()))
+    // What has not been sent waits for the next rank to read.
+    if (step.over >= 0 &&
+        !sent_.wait(out_begins_[static_cast<std::size_t>(step.over)] + at + size, next_->peer()))
       return false;
     if (!previous_->receive(step.own == nullptr ? target : block_.data(), size)) return false;
     if (step.coding != nullptr) {
@@ -172,8 +173,7 @@ bool Ring::run(const Call& call, Type type, const std::vector<Step>& steps) {
   prepare(steps);
   sender_.start([&] { send_all(call, steps, {}); });
   receive_all(type, steps, {});
-  detector_.waits_for(next_->peer());
-  sender_.wait();
+  finish();
   return !detector_.failed();
 }
 
@@ -187,6 +187,8 @@ void Ring::start(const Call& call, Type type, std::vector<Step> steps, Hooks hoo
 }
 
 void Ring::finish() {
+  // All has been received, or the call has failed. Only the next rank can still delay the sender.
+  const FailureDetector::Wait waiting(detector_, next_->peer());
   sender_.wait();
   receiver_.wait();
 }

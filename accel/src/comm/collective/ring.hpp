@@ -16,6 +16,7 @@
 
 #include "comm/codec/coding.hpp"
 #include "comm/codec/sum.hpp"
+#include "comm/collective/worker.hpp"
 #include "comm/failure/call.hpp"
 #include "comm/failure/failure_detector.hpp"
 #include "comm/failure/progress.hpp"

@@ -4,15 +4,15 @@
 // and so does paceline.comm.ddp_hook, which spec.acceleration.communication
 // (PACELINE_COMMUNICATION=Auto) installs.
 //
-// The rooms, each of which includes only those before it:
-//   codec/         element types, sums, and codes of gradients
-//   plan/          topology, algorithm and chunk size, and how tuning chooses them
-//   failure/       the failure detector and what calls tell each other
-//   transport/     streams of bytes: tcp/, shm/, rdma/
-//   bootstrap/     how ranks find and connect each other
-//   pairwise/      links between two ranks, made when first used
-//   collective/    rings and the pipeline inside a host
-//   communicator/  this class and its C ABI
+// Each of these rooms includes only those before it:
+// - codec/: element types, sums, and codes of gradients
+// - plan/: topology, algorithm and chunk size, and how tuning chooses them
+// - failure/: the failure detector, and the calls that ranks compare
+// - transport/: streams of bytes over tcp/, shm/ and rdma/
+// - bootstrap/: how ranks find and connect each other
+// - pairwise/: links between two ranks, made when first used
+// - collective/: rings, and the pipeline inside a host
+// - communicator/: this class and its C ABI
 //
 // Ownership: of everything below it. Threads: its own lock makes calls run one after another.
 // Blocking: see comm.h. Failure: a code; error() has the text.
@@ -31,6 +31,7 @@
 #include "comm/bootstrap/peer_info.hpp"
 #include "comm/collective/host_stage.hpp"
 #include "comm/collective/ring.hpp"
+#include "comm/collective/worker.hpp"
 #include "comm/communicator/queue.hpp"
 #include "comm/communicator/sparse.hpp"
 #include "comm/failure/failure_detector.hpp"
@@ -60,11 +61,11 @@ struct Pieces {
   std::vector<std::uint64_t> counts;
 };
 
-inline constexpr std::uint32_t kNobody = std::numeric_limits<std::uint32_t>::max();
+inline constexpr std::uint32_t kNoRank = std::numeric_limits<std::uint32_t>::max();
 
 template <typename Byte>
-struct Letter {
-  std::uint32_t peer = kNobody;
+struct Message {
+  std::uint32_t peer = kNoRank;
   Byte* data = nullptr;
   std::uint64_t count = 0;
 };
@@ -96,7 +97,7 @@ class Communicator {
                  bool equal);
   // Between this rank and its peers only, both directions at once. If both peers are this rank, it
   // copies to itself.
-  int exchange(const Letter<const std::byte>& out, const Letter<std::byte>& in, Type type);
+  int exchange(const Message<const std::byte>& out, const Message<std::byte>& in, Type type);
   int all_reduce_sparse(const Rows& own, Type type, Sparse& result);
   std::uint64_t start_all_reduce(std::byte* data, std::uint64_t count, Type type);
   // Sums floats, in coded form between hosts. The result is the sum of `data` and `residual`, less
@@ -158,12 +159,14 @@ class Communicator {
   bool receive_from(std::uint32_t peer, const Call& call, std::byte* data, std::uint64_t count);
   // Copies the piece that this rank keeps for itself.
   void keep_own(const Pieces<const std::byte>& in, const Pieces<std::byte>& out, Type type) const;
-  bool swap_all(const Call& call, const Pieces<const std::byte>& in, const Pieces<std::byte>& out);
-  bool say(std::uint32_t position, const Call& call, const std::byte* data, std::uint64_t bytes);
-  bool hear(std::uint32_t position, std::byte* data, std::uint64_t bytes);
-  bool swap_with(std::uint32_t position, const Call& call, const std::byte* out,
-                 std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes);
-  void add_heard(Type type, std::byte* held, std::uint64_t count, bool heard_is_higher);
+  bool exchange_all(const Call& call, const Pieces<const std::byte>& in,
+                    const Pieces<std::byte>& out);
+  bool send_message(std::uint32_t position, const Call& call, const std::byte* data,
+                    std::uint64_t bytes);
+  bool receive_message(std::uint32_t position, std::byte* data, std::uint64_t bytes);
+  bool exchange_with(std::uint32_t position, const Call& call, const std::byte* out,
+                     std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes);
+  void add_received(Type type, std::byte* held, std::uint64_t count, bool received_is_higher);
   bool sum_doubling(const Call& call, std::byte* data, std::uint64_t count, Type type);
   bool sum_tree(const Call& call, std::byte* data, std::uint64_t count, Type type);
   // `root` is a position. The root's `data` gets the sum; the others' `data` get parts of it.
@@ -197,9 +200,9 @@ class Communicator {
   std::unique_ptr<HostStage> stage_;
   std::vector<int> descriptors_;  // of the rings' connections
   std::unique_ptr<Direct> direct_;
-  std::vector<std::byte> said_, heard_;  // buffers for small arrays
-  Worker sender_;                        // sends what goes directly to a peer
-  Queue queue_;                          // last member, so that it ends first
+  std::vector<std::byte> out_buffer_, in_buffer_;  // buffers for small arrays
+  Worker sender_;                                  // sends what goes directly to a peer
+  Queue queue_;                                    // last member, so that it ends first
 };
 
 }  // namespace paceline::comm

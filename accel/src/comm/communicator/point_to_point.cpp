@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes from one rank to another, alone or all to all.
+#include <atomic>
 #include <cstring>
 
+#include "base/doorbell.hpp"
 #include "comm/communicator/communicator.hpp"
 
 namespace paceline::comm {
@@ -62,27 +64,37 @@ bool Communicator::receive_from(std::uint32_t peer, const Call& call, std::byte*
   return count == 0 || link->receive(data, count * size_of(Type{call.type}));
 }
 
-bool Communicator::swap_all(const Call& call, const Pieces<const std::byte>& in,
-                            const Pieces<std::byte>& out) {
+bool Communicator::exchange_all(const Call& call, const Pieces<const std::byte>& in,
+                                const Pieces<std::byte>& out) {
   const std::uint32_t n = ranks();
   const std::uint32_t rank = topology_.rank;
   const std::size_t size = size_of(Type{call.type});
   // In step s each rank sends to the rank s further on. Each rank receives from one peer at a time,
   // so a slow rank delays one peer only.
+  std::atomic<std::uint32_t> sending{1};  // the sender's step; n at its end
+  base::Doorbell stepped{};
   sender_.start([&] {
-    for (std::uint32_t s = 1; s < n; ++s) {
+    for (std::uint32_t s = 1; s < n;) {
       const std::uint32_t peer = (rank + s) % n;
-      if (!send_to(peer, call, in.data + in.begins[peer] * size, in.counts[peer])) return;
+      const bool sent = send_to(peer, call, in.data + in.begins[peer] * size, in.counts[peer]);
+      s = sent ? s + 1 : n;
+      sending.store(s, std::memory_order_release);
+      stepped.ring();
     }
   });
-  {
-    const Joined joined(sender_);
-    for (std::uint32_t s = 1; s < n; ++s) {
-      const std::uint32_t peer = (rank + n - s) % n;
-      if (!receive_from(peer, call, out.data + out.begins[peer] * size, out.counts[peer])) break;
-    }
+  const Joined joined(sender_);
+  for (std::uint32_t s = 1; s < n; ++s) {
+    const std::uint32_t peer = (rank + n - s) % n;
+    if (!receive_from(peer, call, out.data + out.begins[peer] * size, out.counts[peer]))
+      return false;
   }
-  return !detector_->failed();
+  // Heartbeats name the rank that the sender sends to.
+  for (;;) {
+    const std::uint32_t seen = stepped.count.load(std::memory_order_acquire);
+    const std::uint32_t s = sending.load(std::memory_order_acquire);
+    if (s == n) return !detector_->failed();
+    if (!detector_->wait(stepped, seen, (rank + s) % n)) return false;
+  }
 }
 
 void Communicator::keep_own(const Pieces<const std::byte>& in, const Pieces<std::byte>& out,
@@ -99,10 +111,10 @@ int Communicator::all_to_all(const Pieces<const std::byte>& in, const Pieces<std
   keep_own(in, out, type);
   // If the pieces differ, no rank knows all sizes, so each pair compares its own.
   return call_all(Kind::kAllToAll, equal ? in.counts[topology_.rank] : 1, type, equal ? 0 : 1,
-                  [&](const Call& call) { return swap_all(call, in, out); });
+                  [&](const Call& call) { return exchange_all(call, in, out); });
 }
 
-int Communicator::exchange(const Letter<const std::byte>& out, const Letter<std::byte>& in,
+int Communicator::exchange(const Message<const std::byte>& out, const Message<std::byte>& in,
                            Type type) {
   queue_.drain();
   const std::lock_guard lock(mutex_);
@@ -110,8 +122,8 @@ int Communicator::exchange(const Letter<const std::byte>& out, const Letter<std:
     if (out.count > 0) std::memmove(in.data, out.data, out.count * size_of(type));
     return PACELINE_OK;
   }
-  const bool sends = out.peer != kNobody;
-  const bool receives = in.peer != kNobody;
+  const bool sends = out.peer != kNoRank;
+  const bool receives = in.peer != kNoRank;
   std::string what;
   if (sends)
     what = "sending " + elements(out.count, type) + " from rank " + std::to_string(topology_.rank) +

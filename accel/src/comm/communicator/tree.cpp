@@ -35,17 +35,17 @@ struct Folded {
 
 // Sends the call's header and the bytes as one message, because a small transfer costs by the
 // message.
-bool Communicator::say(std::uint32_t position, const Call& call, const std::byte* data,
-                       std::uint64_t bytes) {
+bool Communicator::send_message(std::uint32_t position, const Call& call, const std::byte* data,
+                                std::uint64_t bytes) {
   SendLink* const link = direct_->to(at(position), Channel::kTogether);
   if (link == nullptr) return false;
-  said_.resize(sizeof call + bytes);
-  std::memcpy(said_.data(), &call, sizeof call);
-  if (bytes > 0) std::memcpy(said_.data() + sizeof call, data, bytes);
-  return link->send(said_.data(), said_.size()) && link->flush();
+  out_buffer_.resize(sizeof call + bytes);
+  std::memcpy(out_buffer_.data(), &call, sizeof call);
+  if (bytes > 0) std::memcpy(out_buffer_.data() + sizeof call, data, bytes);
+  return link->send(out_buffer_.data(), out_buffer_.size()) && link->flush();
 }
 
-bool Communicator::hear(std::uint32_t position, std::byte* data, std::uint64_t bytes) {
+bool Communicator::receive_message(std::uint32_t position, std::byte* data, std::uint64_t bytes) {
   const std::uint32_t peer = at(position);
   ReceiveLink* const link = direct_->from(peer, Channel::kTogether);
   Call theirs;
@@ -56,23 +56,24 @@ bool Communicator::hear(std::uint32_t position, std::byte* data, std::uint64_t b
 
 // Exchanges data with one peer. If the link cannot buffer the data, a second thread sends it.
 // Without it both ranks would wait for each other to read.
-bool Communicator::swap_with(std::uint32_t position, const Call& call, const std::byte* out,
-                             std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes) {
+bool Communicator::exchange_with(std::uint32_t position, const Call& call, const std::byte* out,
+                                 std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes) {
   SendLink* const link = direct_->to(at(position), Channel::kTogether);
   if (link == nullptr) return false;
-  if (sizeof call + out_bytes <= link->holds())
-    return say(position, call, out, out_bytes) && hear(position, in, in_bytes);
-  sender_.start([&] { say(position, call, out, out_bytes); });
-  const bool heard = hear(position, in, in_bytes);
+  if (sizeof call + out_bytes <= link->buffer_bytes())
+    return send_message(position, call, out, out_bytes) && receive_message(position, in, in_bytes);
+  sender_.start([&] { send_message(position, call, out, out_bytes); });
+  const bool received = receive_message(position, in, in_bytes);
+  const FailureDetector::Wait waiting(*detector_, at(position));
   sender_.wait();
-  return heard && !detector_->failed();
+  return received && !detector_->failed();
 }
 
 // held = lower + higher. One of them is in `held`, the other was received.
-void Communicator::add_heard(Type type, std::byte* held, std::uint64_t count,
-                             bool heard_is_higher) {
-  std::array<const std::byte*, 2> both{held, heard_.data()};
-  if (!heard_is_higher) std::swap(both[0], both[1]);
+void Communicator::add_received(Type type, std::byte* held, std::uint64_t count,
+                                bool received_is_higher) {
+  std::array<const std::byte*, 2> both{held, in_buffer_.data()};
+  if (!received_is_higher) std::swap(both[0], both[1]);
   sum(type, held, both, count);
 }
 
@@ -80,12 +81,13 @@ bool Communicator::sum_doubling(const Call& call, std::byte* data, std::uint64_t
   const std::size_t size = size_of(type);
   const Folded fold(ranks());
   const std::uint32_t position = topology_.position;
-  heard_.resize(count * size);
+  in_buffer_.resize(count * size);
   if (fold.folds(position) && position % 2 == 1)
-    return say(position - 1, call, data, count * size) && hear(position - 1, data, count * size);
+    return send_message(position - 1, call, data, count * size) &&
+           receive_message(position - 1, data, count * size);
   if (fold.folds(position)) {
-    if (!hear(position + 1, heard_.data(), count * size)) return false;
-    add_heard(type, data, count, true);
+    if (!receive_message(position + 1, in_buffer_.data(), count * size)) return false;
+    add_received(type, data, count, true);
   }
   const std::uint32_t number = fold.number(position);
   const bool halved = count * size >= kWhole && count >= fold.core;
@@ -99,10 +101,10 @@ bool Communicator::sum_doubling(const Call& call, std::byte* data, std::uint64_t
         halved ? Part{.begin = low.begin + low.count, .count = whole.count - low.count} : whole;
     const Part keep = lower ? low : high;
     const Part give = lower ? high : low;
-    if (!swap_with(fold.position(number ^ mask), call, data + give.begin * size, give.count * size,
-                   heard_.data(), keep.count * size))
+    if (!exchange_with(fold.position(number ^ mask), call, data + give.begin * size,
+                       give.count * size, in_buffer_.data(), keep.count * size))
       return false;
-    add_heard(type, data + keep.begin * size, keep.count, lower);
+    add_received(type, data + keep.begin * size, keep.count, lower);
     parts.push_back(keep);
   }
   for (std::uint32_t mask = 1; halved && mask < fold.core; mask *= 2) {
@@ -112,11 +114,11 @@ bool Communicator::sum_doubling(const Call& call, std::byte* data, std::uint64_t
     const bool lower = (number & mask) == 0;
     const Part other{.begin = lower ? mine.begin + mine.count : whole.begin,
                      .count = whole.count - mine.count};
-    if (!swap_with(fold.position(number ^ mask), call, data + mine.begin * size, mine.count * size,
-                   data + other.begin * size, other.count * size))
+    if (!exchange_with(fold.position(number ^ mask), call, data + mine.begin * size,
+                       mine.count * size, data + other.begin * size, other.count * size))
       return false;
   }
-  return !fold.folds(position) || say(position + 1, call, data, count * size);
+  return !fold.folds(position) || send_message(position + 1, call, data, count * size);
 }
 
 bool Communicator::reduce_tree(const Call& call, std::byte* data, std::uint64_t count, Type type,
@@ -125,12 +127,12 @@ bool Communicator::reduce_tree(const Call& call, std::byte* data, std::uint64_t 
   const std::uint32_t n = ranks();
   // Positions are counted from the root.
   const std::uint32_t mine = (topology_.position + n - root) % n;
-  heard_.resize(bytes);
+  in_buffer_.resize(bytes);
   for (std::uint32_t mask = 1; mask < n; mask *= 2) {
-    if ((mine & mask) != 0) return say((mine - mask + root) % n, call, data, bytes);
+    if ((mine & mask) != 0) return send_message((mine - mask + root) % n, call, data, bytes);
     if (mine + mask >= n) continue;
-    if (!hear((mine + mask + root) % n, heard_.data(), bytes)) return false;
-    add_heard(type, data, count, true);
+    if (!receive_message((mine + mask + root) % n, in_buffer_.data(), bytes)) return false;
+    add_received(type, data, count, true);
   }
   return true;
 }
@@ -142,9 +144,9 @@ bool Communicator::broadcast_tree(const Call& call, std::byte* data, std::uint64
   const std::uint32_t mine = (topology_.position + n - root) % n;
   const auto place = [&](std::uint32_t number) { return (number + root) % n; };
   std::uint32_t mask = mine == 0 ? std::bit_ceil(n) : mine & (~mine + 1);
-  if (mine != 0 && !hear(place(mine - mask), data, bytes)) return false;
+  if (mine != 0 && !receive_message(place(mine - mask), data, bytes)) return false;
   for (mask /= 2; mask > 0; mask /= 2)
-    if (mine + mask < n && !say(place(mine + mask), call, data, bytes)) return false;
+    if (mine + mask < n && !send_message(place(mine + mask), call, data, bytes)) return false;
   return true;
 }
 

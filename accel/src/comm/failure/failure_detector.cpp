@@ -105,7 +105,7 @@ bool FailureDetector::begin_pairwise(std::string what, Clock::time_point deadlin
   const std::lock_guard lock(mutex_);
   pairwise_ = std::move(what);
   deadline_ = deadline;
-  caller_ = {};
+  caller_ = std::thread::id{};
   return !failed();
 }
 
@@ -194,16 +194,20 @@ std::uint32_t FailureDetector::cause(std::uint32_t rank) const {
   return rank;  // the ranks wait for each other
 }
 
-void FailureDetector::waits_for(std::uint32_t rank) {
-  const std::lock_guard lock(mutex_);
-  if (std::this_thread::get_id() == caller_) awaited_.store(rank, std::memory_order_relaxed);
+FailureDetector::Wait::Wait(FailureDetector& detector, std::uint32_t rank)
+    : detector_(detector.caller_.load() == std::this_thread::get_id() ? &detector : nullptr) {
+  if (detector_ != nullptr) detector_->awaited_.store(rank, std::memory_order_relaxed);
 }
 
-bool FailureDetector::may_wait(std::uint32_t rank) {
-  waits_for(rank);
-  if (Clock::now() < deadline_) return true;
+FailureDetector::Wait::~Wait() {
+  if (detector_ != nullptr) detector_->awaited_.store(detector_->rank_, std::memory_order_relaxed);
+}
+
+std::optional<FailureDetector::Wait> FailureDetector::may_wait(std::uint32_t rank) {
+  std::optional<Wait> wait(std::in_place, *this, rank);
+  if (Clock::now() < deadline_) return wait;
   blame_late(rank);
-  return false;
+  return std::nullopt;
 }
 
 bool FailureDetector::same(std::uint32_t rank, const Call& theirs) {
@@ -224,12 +228,12 @@ bool FailureDetector::same(std::uint32_t rank, const Call& theirs, const Call& m
   return false;
 }
 
-bool FailureDetector::wait(base::Doorbell& bell, std::uint32_t seen, std::uint32_t rank,
-                           std::chrono::nanoseconds most) {
+bool FailureDetector::wait(base::Doorbell& bell, std::uint32_t seen, std::uint32_t rank) {
   if (failed()) return false;
-  if (!may_wait(rank)) return false;
+  const auto waiting = may_wait(rank);
+  if (!waiting) return false;
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline_ - Clock::now());
-  bell.wait(seen, std::clamp(left, std::chrono::nanoseconds(1), most).count());
+  bell.wait(seen, std::max(left, std::chrono::nanoseconds(1)).count());
   return !failed();
 }
 
@@ -249,7 +253,7 @@ void FailureDetector::send(Peer& peer, std::uint32_t type) {
   peer.clogged = sent != static_cast<ssize_t>(sizeof frame);
 }
 
-void FailureDetector::hear(std::uint32_t rank, const Frame& frame) {
+void FailureDetector::handle(std::uint32_t rank, const Frame& frame) {
   const std::string who = "rank " + std::to_string(rank);
   if (frame.magic != kMagic) return fail(static_cast<int>(rank), who + " speaks another protocol");
   if (frame.type == kFailed) return fail(frame.culprit, std::string(frame.text.data()));
@@ -293,7 +297,7 @@ void FailureDetector::receive(std::uint32_t rank, Clock::time_point now) {
     std::memcpy(&frame, peer.bytes.data(), sizeof frame);
     frame.text.back() = '\0';
     peer.got = 0;
-    hear(rank, frame);
+    handle(rank, frame);
   }
 }
 

@@ -17,8 +17,10 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/doorbell.hpp"
@@ -66,11 +68,22 @@ class FailureDetector {
   // The call ran out of time while this rank waited for `rank`. Follow the latest heartbeats from
   // `rank` to the rank that it waits for, and so on, and blame the last.
   void blame_late(std::uint32_t rank);
-  // Heartbeats report that the call's thread waits for `rank`. Waits of other threads are not
-  // reported.
-  void waits_for(std::uint32_t rank);
-  // As waits_for. Also blames `rank` and returns false if the call has no time left.
-  bool may_wait(std::uint32_t rank);
+  // While it lives, heartbeats report that this rank waits for `rank`. Afterwards they report that
+  // this rank works: if its thread hangs between two waits, this rank is the one to blame. Only
+  // waits of the call's own thread are reported.
+  class Wait {
+   public:
+    Wait(FailureDetector& detector, std::uint32_t rank);
+    ~Wait();
+    Wait(Wait&& other) noexcept : detector_(std::exchange(other.detector_, nullptr)) {}
+    Wait& operator=(Wait&&) = delete;
+
+   private:
+    FailureDetector* detector_;  // null in another thread than the call's
+  };
+  // Returns the wait for `rank` that begins now. If the call has no time left, it blames that rank
+  // and returns nothing.
+  std::optional<Wait> may_wait(std::uint32_t rank);
   // Compares the two calls. False after the communicator has failed because they differ.
   bool same(std::uint32_t rank, const Call& theirs);
 
@@ -80,10 +93,9 @@ class FailureDetector {
   void on_change(
       std::function<void()> wake);  // `wake` is called on a failure and when a rank leaves
 
-  // Waits for a ring of `bell` since `seen`, for at most `most`. Once the call's time is over,
-  // `rank` is late. Returns false after a failure.
-  bool wait(base::Doorbell& bell, std::uint32_t seen, std::uint32_t rank,
-            std::chrono::nanoseconds most = std::chrono::nanoseconds::max());
+  // Waits until `bell` rings after `seen`. At the end of the call's time, `rank` is late. Returns
+  // false after a failure.
+  bool wait(base::Doorbell& bell, std::uint32_t seen, std::uint32_t rank);
 
  private:
   struct Peer;
@@ -94,7 +106,7 @@ class FailureDetector {
   std::uint32_t cause(std::uint32_t rank) const;
   void send(Peer& peer, std::uint32_t type);
   void receive(std::uint32_t rank, Clock::time_point now);
-  void hear(std::uint32_t rank, const Frame& frame);
+  void handle(std::uint32_t rank, const Frame& frame);
   void judge(Clock::time_point now);
   void poll_peers(int timeout_ms);
 
@@ -112,7 +124,7 @@ class FailureDetector {
   bool busy_ = false;
   bool stopping_ = false;
   Clock::time_point deadline_;  // set by the caller's thread, read by its other threads
-  std::thread::id caller_;
+  std::atomic<std::thread::id> caller_;
   std::atomic<std::uint32_t> awaited_;  // the rank that the caller waits for; this rank: none
   std::vector<std::function<void()>> wakes_;
   std::thread thread_;

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two tools for threads of one process. Progress is a count that one thread raises and another
-// waits for; the wait ends when the communicator fails. Worker is a thread that runs one task after
-// another.
+// A count that one thread raises and another waits for. Rings use it for bytes and chunks. The wait
+// ends when the communicator fails.
 //
-// Ownership: members. Threads: one sets, one waits. Failure: wait returns false.
+// Ownership: a member; the failure detector outlives it. Threads: one sets, one waits. Failure:
+// wait returns false.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <functional>
-#include <mutex>
-#include <thread>
 
 #include "base/doorbell.hpp"
 #include "comm/failure/failure_detector.hpp"
@@ -41,52 +37,6 @@ class Progress {
   FailureDetector& detector_;
   std::atomic<std::uint64_t> count_{0};
   base::Doorbell bell_{};
-};
-
-class Worker {
- public:
-  Worker() = default;
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
-  ~Worker() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_all();
-    if (thread_.joinable()) thread_.join();
-  }
-
-  void start(std::function<void()> task) {
-    const std::lock_guard lock(mutex_);
-    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
-    task_ = std::move(task);
-    changed_.notify_all();
-  }
-  void wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !task_; });
-  }
-
- private:
-  void run() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      changed_.wait(lock, [this] { return task_ || stopping_; });
-      if (!task_) return;
-      lock.unlock();
-      task_();
-      lock.lock();
-      task_ = nullptr;
-      changed_.notify_all();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::function<void()> task_;
-  bool stopping_ = false;
-  std::thread thread_;
 };
 
 }  // namespace paceline::comm

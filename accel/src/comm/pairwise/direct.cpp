@@ -30,11 +30,12 @@ std::uint32_t purpose_of(Channel channel) {
 }  // namespace
 
 Direct::Direct(std::uint32_t rank, std::vector<PeerInfo> peers, Listeners listeners,
-               std::vector<bool> near, const InterNode& inter_node, FailureDetector& detector)
+               std::vector<bool> shares_memory, const InterNode& inter_node,
+               FailureDetector& detector)
     : rank_(rank),
       peers_(std::move(peers)),
       listeners_(std::move(listeners)),
-      near_(std::move(near)),
+      shares_memory_(std::move(shares_memory)),
       inter_node_(inter_node),
       detector_(detector) {
   for (Senders& links : to_) links.resize(peers_.size());
@@ -58,7 +59,8 @@ std::string Direct::note() const {
 // False if no time is left, or the communicator has failed.
 bool Direct::await(std::vector<pollfd>& files, std::uint32_t peer) {
   files.push_back({.fd = detector_.abort_fd(), .events = POLLIN, .revents = 0});
-  if (!detector_.may_wait(peer)) return false;
+  const auto waiting = detector_.may_wait(peer);
+  if (!waiting) return false;
   const std::int64_t left =
       std::chrono::duration_cast<std::chrono::milliseconds>(detector_.deadline() - Clock::now())
           .count();
@@ -67,8 +69,8 @@ bool Direct::await(std::vector<pollfd>& files, std::uint32_t peer) {
   return !detector_.failed();
 }
 
-// Returns null if this host does not allow shared memory; the link then uses TCP.
-std::unique_ptr<SendLink> Direct::hand_memory(std::uint32_t peer, Channel channel) {
+// Returns null if the two ranks cannot share memory after all; the link then uses TCP.
+std::unique_ptr<SendLink> Direct::send_memory(std::uint32_t peer, Channel channel) {
   errno = ENOENT;  // the peer has no listener to connect to
   const base::Fd socket =
       peers_[peer].listener.empty() ? base::Fd() : dial_local(peers_[peer].listener);
@@ -78,12 +80,12 @@ std::unique_ptr<SendLink> Direct::hand_memory(std::uint32_t peer, Channel channe
   if (memory != nullptr && send_file(socket, file, &handshake, sizeof handshake))
     return std::make_unique<ShmSender>(std::move(memory), peer, detector_);
   const std::string why = std::strerror(errno);
-  tell_first("rank " + std::to_string(rank_) + " sends to rank " + std::to_string(peer) +
+  note_first("rank " + std::to_string(rank_) + " sends to rank " + std::to_string(peer) +
              " by TCP: " + why);
   return nullptr;
 }
 
-void Direct::tell_first(const std::string& note) {
+void Direct::note_first(const std::string& note) {
   const std::lock_guard lock(mutex_);
   if (note_.empty()) note_ = note;
 }
@@ -101,7 +103,7 @@ PairTerms Direct::terms_with(std::uint32_t peer, bool sends) {
           .nic = (rank_ + peer) % std::min(peers_[rank_].nics, peers_[peer].nics),
           .transport = inter_node_.transport,
           .by_tcp = [this, from, to](const std::string& why) {
-            tell_first("rank " + std::to_string(from) + " sends to rank " + std::to_string(to) +
+            note_first("rank " + std::to_string(from) + " sends to rank " + std::to_string(to) +
                        " by TCP: " + why);
           }};
 }
@@ -109,7 +111,7 @@ PairTerms Direct::terms_with(std::uint32_t peer, bool sends) {
 std::unique_ptr<SendLink> Direct::connect(std::uint32_t peer, Channel channel) {
   // There are many pairs, so each pair uses one device; pairs are spread over the devices.
   const std::size_t endpoint = (rank_ + peer) % peers_[peer].endpoints.size();
-  base::Fd socket = dial(peers_[rank_], peers_[peer], endpoint);
+  base::Fd socket = start_connecting(peers_[rank_], peers_[peer], endpoint);
   int error = socket ? EINPROGRESS : errno;
   while (error == EINPROGRESS) {
     std::vector<pollfd> files{{.fd = socket.get(), .events = POLLOUT, .revents = 0}};
@@ -131,23 +133,24 @@ std::unique_ptr<SendLink> Direct::connect(std::uint32_t peer, Channel channel) {
 
 SendLink* Direct::to(std::uint32_t peer, Channel channel) {
   auto& link = to_[static_cast<std::size_t>(channel)][peer];
-  if (link == nullptr && near_[peer]) link = hand_memory(peer, channel);
+  if (link == nullptr && shares_memory_[peer]) link = send_memory(peer, channel);
   if (link == nullptr) link = connect(peer, channel);
   return link.get();
 }
 
-void Direct::answer_some(const base::Fd& listener, std::vector<PendingConnection>& callers) {
+void Direct::accept_some(const base::Fd& listener, std::vector<PendingConnection>& callers) {
   for (;;) {
-    base::Fd socket = listener ? answer(listener) : base::Fd();
+    base::Fd socket = listener ? accept_next(listener) : base::Fd();
     if (!socket) return;
-    // Cap pending unauthenticated connections, so that strangers cannot fill the memory: drop the
+    // Cap pending unauthenticated connections, so that they cannot use up the memory: drop the
     // oldest.
     if (callers.size() > 2 * peers_.size() + 64) callers.erase(callers.begin());
     callers.push_back({std::move(socket), {}, 0});
   }
 }
 
-// The place for the link that the handshake asks for; null if this rank does not wait for it.
+// The place for the link that the handshake asks for. Null if it asks for another purpose, or if
+// that link is there already.
 std::unique_ptr<ReceiveLink>* Direct::expected(const Handshake& handshake) {
   if (handshake.purpose != kDirectly && handshake.purpose != kTogether) return nullptr;
   Receivers& links = from_[static_cast<std::size_t>(
@@ -157,13 +160,13 @@ std::unique_ptr<ReceiveLink>* Direct::expected(const Handshake& handshake) {
   return good ? &links[handshake.from] : nullptr;
 }
 
-void Direct::hear_some() {
+void Direct::read_handshakes() {
   for (PendingConnection& caller : callers_) {
     Handshake handshake;
-    const Heard heard = hear(caller, peers_[rank_], handshake);
-    if (heard == Heard::kMore) continue;
+    const HandshakeRead read = read_handshake(caller, peers_[rank_], handshake);
+    if (read == HandshakeRead::kIncomplete) continue;
     base::Fd socket = std::move(caller.socket);
-    auto* const link = heard == Heard::kAll ? expected(handshake) : nullptr;
+    auto* const link = read == HandshakeRead::kComplete ? expected(handshake) : nullptr;
     if (link == nullptr) continue;
     from_files_.push_back(socket.get());
     if (may_try(handshake.from)) {
@@ -176,7 +179,7 @@ void Direct::hear_some() {
   std::erase_if(callers_, [](const PendingConnection& caller) { return !caller.socket; });
 }
 
-void Direct::take_memory() {
+void Direct::receive_memory() {
   for (PendingConnection& caller : local_callers_) {
     Handshake handshake;
     errno = EACCES;
@@ -187,7 +190,7 @@ void Direct::take_memory() {
     const base::Fd socket = std::move(caller.socket);
     auto* const link =
         file && shows_nonce(handshake, peers_[rank_]) ? expected(handshake) : nullptr;
-    if (link == nullptr || !near_[handshake.from]) continue;
+    if (link == nullptr || !shares_memory_[handshake.from]) continue;
     auto memory = PairMemory::map(file);
     if (memory != nullptr) {
       *link = std::make_unique<ShmReceiver>(std::move(memory), handshake.from, detector_);
@@ -205,10 +208,10 @@ ReceiveLink* Direct::from(std::uint32_t peer, Channel channel) {
   while (link == nullptr) {
     // Read this before the listeners: a peer that has left may have connected before it left.
     const bool left = detector_.has_left(peer);
-    for (const base::Fd& listener : listeners_.tcp) answer_some(listener, callers_);
-    answer_some(listeners_.memory, local_callers_);
-    hear_some();
-    take_memory();
+    for (const base::Fd& listener : listeners_.tcp) accept_some(listener, callers_);
+    accept_some(listeners_.memory, local_callers_);
+    read_handshakes();
+    receive_memory();
     if (link != nullptr) break;
     if (left) {
       detector_.fail(static_cast<int>(peer), "rank " + std::to_string(peer) +

@@ -37,9 +37,9 @@ class Direct {
     const Rdma* rdma;
     Transport transport;
   };
-  // `near`: for each rank, whether it shares memory with this rank.
+  // `shares_memory`: for each rank, whether it shares memory with this rank.
   Direct(std::uint32_t rank, std::vector<PeerInfo> peers, Listeners listeners,
-         std::vector<bool> near, const InterNode& inter_node, FailureDetector& detector);
+         std::vector<bool> shares_memory, const InterNode& inter_node, FailureDetector& detector);
   SendLink* to(std::uint32_t peer, Channel channel);
   ReceiveLink* from(std::uint32_t peer, Channel channel);
   void forked();  // in a forked child: only closes descriptors
@@ -50,22 +50,22 @@ class Direct {
   using Senders = std::vector<std::unique_ptr<SendLink>>;
   using Receivers = std::vector<std::unique_ptr<ReceiveLink>>;
 
-  std::unique_ptr<SendLink> hand_memory(std::uint32_t peer, Channel channel);
-  // Only for a rank that this rank may try RDMA with.
-  bool may_try(std::uint32_t peer) const;
+  std::unique_ptr<SendLink> send_memory(std::uint32_t peer, Channel channel);
+  bool may_try(std::uint32_t peer) const;  // whether both ends list RDMA devices
+  // Call it only if may_try(peer).
   PairTerms terms_with(std::uint32_t peer, bool sends);
-  void tell_first(const std::string& note);
+  void note_first(const std::string& note);
   std::unique_ptr<SendLink> connect(std::uint32_t peer, Channel channel);
   bool await(std::vector<pollfd>& files, std::uint32_t peer);
-  void answer_some(const base::Fd& listener, std::vector<PendingConnection>& callers);
-  void hear_some();
-  void take_memory();
+  void accept_some(const base::Fd& listener, std::vector<PendingConnection>& callers);
+  void read_handshakes();
+  void receive_memory();
   std::unique_ptr<ReceiveLink>* expected(const Handshake& handshake);
 
   const std::uint32_t rank_;
   const std::vector<PeerInfo> peers_;
   Listeners listeners_;
-  const std::vector<bool> near_;
+  const std::vector<bool> shares_memory_;
   const InterNode inter_node_;
   FailureDetector& detector_;
   std::array<Senders, 2> to_;

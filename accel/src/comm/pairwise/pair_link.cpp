@@ -13,6 +13,7 @@ std::optional<NicQueues> settle_pair(const base::Fd& connection, const PairTerms
                                      FailureDetector& detector) {
   const Attempt wanted{
       .rdma = *terms.rdma, .nics = {terms.nic}, .slot_bytes = kPairSlotBytes, .sends = sends};
+  const FailureDetector::Wait waiting(detector, terms.peer);
   auto agreed = agree(connection, terms.peer, wanted, detector, detector.deadline());
   if (!agreed) {
     if (Clock::now() >= detector.deadline()) detector.blame_late(terms.peer);

@@ -34,7 +34,7 @@ class PairSender final : public SendLink {
       : connection_(std::move(connection)), terms_(std::move(terms)), detector_(detector) {}
   bool send(const std::byte* data, std::size_t size) override;
   std::uint32_t peer() const override { return terms_.peer; }
-  std::size_t holds() const override { return link_ == nullptr ? 0 : link_->holds(); }
+  std::size_t buffer_bytes() const override { return link_ == nullptr ? 0 : link_->buffer_bytes(); }
   bool flush() override { return link_ == nullptr || link_->flush(); }
 
  private:

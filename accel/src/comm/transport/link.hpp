@@ -26,7 +26,7 @@ class SendLink {
   virtual bool flush() { return true; }
   // How many bytes a send accepts without waiting, if the peer has read all that was sent before
   // them.
-  virtual std::size_t holds() const { return 0; }
+  virtual std::size_t buffer_bytes() const { return 0; }
 };
 
 class ReceiveLink {

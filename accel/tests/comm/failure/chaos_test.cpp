@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are killed, stopped, slowed or cut off at any point of any call: every survivor names
-// one, soon, and nothing is left behind. What happens is drawn from a seed. PACELINE_TEST_CHAOS=100
-// draws as many times; by itself a few, for they take seconds.
+// Ranks are killed, stopped, slowed or cut off at random points of random calls. Every survivor
+// names one of them in time, and nothing is left behind. A seed decides what happens.
+// PACELINE_TEST_CHAOS=N uses N times as many seeds; the default is few, because each takes seconds.
 #include <sched.h>
 
 #include <cerrno>
@@ -68,7 +68,7 @@ bool sums_meanwhile(Member& member, uint64_t count) {
          data.back() == static_cast<float>(member.ranks);
 }
 
-// What all do next: the same, as they draw from the same seed.
+// Makes the next call, which is the same on all ranks because they draw from the same seed.
 bool does_something(Member& member, Dice& random) {
   constexpr std::array<uint64_t, 5> kSizes{1, 100, 3000, 60'000, 200'000};
   const uint64_t size = kSizes[random() % kSizes.size()];
@@ -85,8 +85,8 @@ bool well(bool good, const std::string& what) {
   return good;
 }
 
-// Until something fails: then because of one of `to_blame`, and not for having waited for the whole
-// of a call's time.
+// Makes calls until one fails. Returns whether the error names one of `to_blame`, and came before
+// the call's time was over.
 bool goes_on_until_it_names(Member& member, uint32_t seed, const std::set<int32_t>& to_blame,
                             SharedFlag& rounds) {
   Dice random(seed);
@@ -115,7 +115,7 @@ void wait_for(SharedFlag& rounds, uint32_t count) {
 void strikes(uint32_t seed, int signal) {
   Dice random(seed);
   const std::vector<std::vector<int>> shapes{{0, 0, 1, 1}, {0, 1, 1, 0, 1}, {0, 0, 0}};
-  // Long enough that a busy machine's pauses are not taken for heartbeat timeout.
+  // Long enough that pauses of a busy machine do not look like a lost rank.
   const Shape shape{
       .hosts = shapes[random() % shapes.size()], .plan = kMixed, .heartbeat_timeout_ms = 4000};
   const auto ranks = static_cast<uint32_t>(shape.hosts.size());
@@ -143,7 +143,7 @@ void strikes(uint32_t seed, int signal) {
       CHECK(!listeners.back().empty());
     }
   }
-  // The victim is gone too, now: nothing has a name any more.
+  // The victim has ended too, so no name may be left.
   for (const std::string& listener : listeners) CHECK_EQ(mentions("/proc/net/unix", listener), 0U);
   CHECK_EQ(shared_names(), 0U);
 }
@@ -152,8 +152,8 @@ bool runs(const std::string& command) {
   return std::system((command + " 2>/dev/null").c_str()) == 0;
 }
 
-// Two hosts that are network namespaces, with cables between them: the addresses are those of each
-// side, by cable.
+// Two network namespaces stand for hosts, with cables between them. These are each cable's
+// addresses on both sides.
 constexpr std::array<std::array<const char*, 2>, 2> kCables{
     {{"192.0.2.1", "192.0.2.2"}, {"198.51.100.1", "198.51.100.2"}}};
 
@@ -179,8 +179,8 @@ bool brings_up(std::size_t side, std::size_t cables) {
 
 constexpr int kNoNetworks = 77;  // this machine lets the test make none
 
-// Ranks 0 and 1 on the near side, 2 and 3 on the far one, each doing `body`; `meanwhile` is done on
-// the near side. 0 where all were good.
+// Runs `body` on ranks 0 and 1 of the near side and 2 and 3 of the far side, and `meanwhile` on the
+// near side. Returns 0 if all succeed.
 int across_cables(std::size_t cables, const std::string& plan,
                   const std::function<bool(Member&)>& body,
                   const std::function<bool()>& meanwhile) {
@@ -235,7 +235,7 @@ int across_cables(std::size_t cables, const std::string& plan,
   return all_well({inter_node}) && here && done ? 0 : 1;
 }
 
-// In a process of its own, whose networks end with it.
+// Runs `work` in a process of its own, whose networks end with it.
 int apart(const std::function<int()>& work) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(work());
@@ -245,7 +245,7 @@ int apart(const std::function<int()>& work) {
   return WEXITSTATUS(status);
 }
 
-// The only cable is pulled: all survivors name one of the other side.
+// Pulls the only cable. All survivors must name a rank of the other side.
 int pulls_the_cable(uint32_t seed) {
   SharedFlag rounds;
   const auto body = [&](Member& member) {
@@ -259,8 +259,8 @@ int pulls_the_cable(uint32_t seed) {
   });
 }
 
-// The second of two is: who is on the other side is still heard through the first. All name the
-// same rank, and the address that was cut.
+// Pulls the second of two cables. Heartbeats still arrive through the first. The error must tell
+// the address that was cut off.
 int pulls_one_of_two_cables() {
   SharedFlag rounds;
   const auto body = [&](Member& member) {
@@ -292,7 +292,8 @@ uint64_t sent_through(const std::string& device) {
   return 0;
 }
 
-// What a host sends is what the bound says, half of it over each of two cables.
+// Checks that a host sends what the bound says, up to 6 % more, and half of it over each of two
+// cables.
 int fills_two_cables(const std::string& plan, double bound) {
   constexpr uint64_t kCount = 1'000'000;
   constexpr int kTimes = 8;
@@ -301,7 +302,7 @@ int fills_two_cables(const std::string& plan, double bound) {
     bool good = true;
     for (int i = 0; i < kTimes; ++i) good = sums(member, kCount) && good;
     rounds.value.fetch_add(1);
-    wait_for(rounds, 5);  // until it has been counted
+    wait_for(rounds, 5);  // until the bytes have been counted
     return good;
   };
   return across_cables(2, plan, body, [&] {
@@ -353,8 +354,8 @@ CASE(comm_chaos_ranks_that_lose_one_of_two_devices_are_named) {
   const int code = apart(pulls_one_of_two_cables);
   if (code == kNoNetworks) return;
   CHECK_EQ(code, 0);
-  // Silence to notice, and as much again for a better reason to come in; a call's time is 50
-  // seconds.
+  // Keepalive needs twice the heartbeat timeout, and as long again the wait for the peer's own
+  // report. A call's time is 50 seconds.
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(25));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What survivors of a dead, stopped, late or mistaken rank see: an error that names it, soon; and
-// nothing is left behind.
+// Survivors of a dead, stopped, late or mistaken rank get an error that names it, in time, and
+// nothing is left behind. Ranks that cannot join are refused by name.
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <sys/socket.h>
@@ -28,7 +28,7 @@ Milliseconds since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration_cast<Milliseconds>(std::chrono::steady_clock::now() - begin);
 }
 
-// Allreduces until one fails; good if that names the victim.
+// Makes all-reduces until one fails. Returns whether the error names the victim.
 bool ends_naming(Member& member, uint32_t victim, SharedFlag& rounds) {
   std::vector<float> data(300'000, 1.0F);
   int code = PACELINE_OK;
@@ -38,7 +38,7 @@ bool ends_naming(Member& member, uint32_t victim, SharedFlag& rounds) {
   }
   int32_t named = -1;
   const std::string why = member.why(&named);
-  // And every call after it, at once.
+  // Every later call must fail at once.
   const bool again = paceline_comm_barrier(member.comm) == PACELINE_COMM_EPEER;
   const bool good = code == PACELINE_COMM_EPEER && named == static_cast<int32_t>(victim) && again &&
                     why.find("rank " + std::to_string(victim)) != std::string::npos;
@@ -48,7 +48,8 @@ bool ends_naming(Member& member, uint32_t victim, SharedFlag& rounds) {
   return good;
 }
 
-// `signal` to the victim in the middle of things; the time until all others have ended well.
+// Sends `signal` to the victim in the middle of its calls. Returns the time until all others have
+// ended.
 Milliseconds survivors_end(const Shape& shape, int signal) {
   World world;
   SharedFlag rounds;
@@ -95,9 +96,9 @@ CASE(comm_killed_rank_is_named_by_every_survivor_at_once) {
                         SIGKILL) < Milliseconds(10'000));
 }
 
-CASE(comm_stopped_rank_is_named_by_every_survivor_within_the_silence) {
+CASE(comm_stopped_rank_is_named_by_every_survivor_within_the_heartbeat_timeout) {
   for (const char* plan : {kFlatPlan, kHierarchicalPlan}) {
-    // Long enough that a busy machine's pauses are not taken for heartbeat timeout of the others.
+    // Long enough that pauses of a busy machine do not look like a lost rank.
     const auto took =
         survivors_end({.hosts = {0, 0, 1, 1}, .plan = plan, .heartbeat_timeout_ms = 4000}, SIGSTOP);
     CHECK(took >= Milliseconds(3000) && took < Milliseconds(20'000));
@@ -142,13 +143,13 @@ CASE(comm_a_rank_that_left_is_named) {
 }
 
 CASE(comm_ranks_that_call_different_things_fail_by_name) {
-  // Another count, another kind on another way, another root: none hangs or mixes up bytes.
+  // One rank has another count, another kind of call or another root. No rank may hang or mix up
+  // bytes.
   for (const char* plan : {kFlatPlan, kHierarchicalPlan})
     for (int kind = 0; kind < 3; ++kind) {
       SharedFlag there;
       const auto body = [&](Member& member) {
-        // The failure is to meet all of them in their calls, not one that is still on its way out
-        // of create.
+        // Wait until all ranks have left create, so that all see the failure in a call.
         there.value.fetch_add(1);
         while (there.value.load() < member.ranks) ::usleep(500);
         std::vector<float> data(5000);
@@ -166,9 +167,9 @@ CASE(comm_ranks_that_call_different_things_fail_by_name) {
         else
           code = paceline_comm_broadcast(member.comm, data.data(), 5000, PACELINE_COMM_F32,
                                          other ? 1 : 0);
-        // A rank whose part needs nothing of the others may get through; not through the next call.
+        // A rank that needs nothing of the others may succeed, but the next call must fail.
         if (code == PACELINE_OK) code = paceline_comm_barrier(member.comm);
-        // Who is wrong is a matter of view: what both called is said.
+        // Either rank may be named, so check that the error shows both calls.
         const bool good =
             code == PACELINE_COMM_EPEER && member.why().find(" where rank ") != std::string::npos;
         if (!good)
@@ -193,7 +194,7 @@ CASE(comm_ranks_with_different_plans_do_not_start) {
   CHECK_EQ(world.finish(), 0);
 }
 
-CASE(comm_a_rank_that_is_refused_holds_up_nobody) {
+CASE(comm_a_rank_that_is_refused_delays_no_other) {
   World world;
   for (uint32_t rank = 0; rank < 3; ++rank)
     world.spawn([&, rank] {
@@ -223,7 +224,7 @@ CASE(comm_a_rank_that_never_comes_is_named) {
   CHECK(since(begin) < Milliseconds(10'000));
 }
 
-CASE(comm_strangers_at_the_door_are_turned_away) {
+CASE(comm_connections_without_the_nonce_are_dropped) {
   World world;
   const Shape shape{.hosts = {0, 1}, .plan = ""};
   const auto body = [&](uint32_t rank) {
@@ -246,20 +247,20 @@ CASE(comm_strangers_at_the_door_are_turned_away) {
   where.sin_family = AF_INET;
   where.sin_port = htons(static_cast<uint16_t>(port));
   where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  std::vector<int> strangers;
+  std::vector<int> intruders;
   for (int i = 0; i < 4; ++i) {
-    strangers.push_back(::socket(AF_INET, SOCK_STREAM, 0));
-    CHECK_EQ(::connect(strangers.back(), reinterpret_cast<sockaddr*>(&where), sizeof where), 0);
-    // Silent, short, wrong, and what looks right but has not read the store.
+    intruders.push_back(::socket(AF_INET, SOCK_STREAM, 0));
+    CHECK_EQ(::connect(intruders.back(), reinterpret_cast<sockaddr*>(&where), sizeof where), 0);
+    // A silent one, a short one, a wrong one, and one with the right format but no nonce.
     std::string says(i == 0 ? 0 : i == 1 ? 10 : 64, 'x');
     if (i == 3) says.replace(0, 16, std::string("paceline-comm-1\0", 16));
-    CHECK_EQ(::send(strangers.back(), says.data(), says.size(), MSG_NOSIGNAL),
+    CHECK_EQ(::send(intruders.back(), says.data(), says.size(), MSG_NOSIGNAL),
              static_cast<ssize_t>(says.size()));
   }
   world.spawn([&] { return body(1); });
   CHECK_EQ(world.finish(), 0);
   CHECK_EQ(mentions("/proc/net/unix", value_of(text, "listener")), 0U);
-  for (const int stranger : strangers) ::close(stranger);
+  for (const int intruder : intruders) ::close(intruder);
 }
 
 CASE(comm_nothing_is_left_behind) {
@@ -272,7 +273,7 @@ CASE(comm_nothing_is_left_behind) {
           join(*member.store, {.hosts = hosts, .plan = ""}, member.rank, std::to_string(round));
       if (other.code != PACELINE_OK || mentions("/proc/self/maps", "paceline-comm") != maps + 1)
         return false;
-      // Pairs of a host have memory of their own: one mate, both ways.
+      // This rank and its one mate have a memory file of their own for each direction.
       std::array<int32_t, 4> out{};
       std::array<int32_t, 4> in{};
       if (paceline_comm_all_to_all(other.comm, out.data(), in.data(), 1, PACELINE_COMM_I32) !=
@@ -283,7 +284,7 @@ CASE(comm_nothing_is_left_behind) {
     }
     const bool same =
         open_files() == files && mentions("/proc/self/maps", "paceline-comm") == maps && maps == 1;
-    // Whoever leaves takes a connection of every other with it: not before all have counted.
+    // A rank that leaves closes connections of the others, so wait until all have counted.
     return paceline_comm_barrier(member.comm) == PACELINE_OK && same;
   };
   CHECK_EQ(World::run({.hosts = hosts, .plan = ""}, body), 0);

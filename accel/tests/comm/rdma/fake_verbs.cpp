@@ -1,32 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libibverbs.so.1 without a device: the functions that paceline uses, over memory that the
-// process which loads it and all that it forks share. Tests load it before the library looks for
-// the real one, and then find it under its name. Stricter than a device: a message that finds no
-// receive posted is an error of its sender at once.
+// A libibverbs.so.1 without a device: the functions that paceline uses, over fake_device.cpp. Tests
+// load it before the library looks for the real one, which then finds it under that name. It is
+// stricter than a device: a message that finds no receive posted is an error of its sender at once.
 //
-// fake_verbs_set(name, value) changes this process alone. "devices" (1): how many there are. "down"
-// 1: their ports are. "ethernet" 1: their ports are of Ethernet. The name of a step sets the errno
-// that it ends with: "open_device", "reg_mr", "create_qp", "rtr", "post_recv". "lose" 1: what is
-// sent goes nowhere. "break" n: all messages after the nth fail. fake_verbs_sent(device) returns
-// how many messages this process has sent. fake_verbs_dropped() returns how many messages with data
-// all processes have posted on queue pairs that they ended before they were told what became of
-// them: a device may drop those.
+// Tests control it by these functions:
+// - fake_verbs_set(name, value) changes a setting of this process alone.
+// - fake_verbs_sent(device) returns how many messages this process has sent.
+// - fake_verbs_dropped() returns how many messages with data all processes have lost, as a device
+//   may: their queue pair was destroyed before it completed them.
+//
+// The settings:
+// - "devices": how many there are (1).
+// - "down" 1: their ports are down. "ethernet" 1: their ports are Ethernet's.
+// - "open_device", "reg_mr", "create_qp", "rtr", "post_recv": the errno with which this step fails.
+// - "lose" 1: messages vanish. "break" n: all messages after the nth fail.
 #include <infiniband/verbs.h>
-#include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <map>
-#include <mutex>
 #include <string>
-#include <vector>
+
+#include "fake_device.hpp"
 
 #undef ibv_get_device_list
 #undef ibv_query_port
@@ -34,243 +30,33 @@
 
 #define FAKE extern "C" __attribute__((visibility("default")))
 
-namespace {
+using paceline::fake_verbs::add_region;
+using paceline::fake_verbs::Channel;
+using paceline::fake_verbs::Context;
+using paceline::fake_verbs::Device;
+using paceline::fake_verbs::devices;
+using paceline::fake_verbs::End;
+using paceline::fake_verbs::goes;
+using paceline::fake_verbs::kChannels;
+using paceline::fake_verbs::kEnds;
+using paceline::fake_verbs::kFirstNumber;
+using paceline::fake_verbs::kMostDevices;
+using paceline::fake_verbs::kShared;
+using paceline::fake_verbs::messages_sent;
+using paceline::fake_verbs::Pair;
+using paceline::fake_verbs::poll_cq;
+using paceline::fake_verbs::post_recv;
+using paceline::fake_verbs::post_send;
+using paceline::fake_verbs::Queue;
+using paceline::fake_verbs::remove_region;
+using paceline::fake_verbs::req_notify_cq;
+using paceline::fake_verbs::told;
 
-constexpr std::size_t kEnds = 256;
-constexpr std::size_t kChannels = 128;
-constexpr std::size_t kMessages = 16;
-constexpr std::size_t kMessageBytes = 128UL * 1024;
-constexpr std::size_t kMostDevices = 4;
-constexpr std::uint32_t kFirstNumber = 100;
-
-// Of a queue pair: what comes in is written by its peer alone and read by its owner. Without locks,
-// which a stopped rank would hold.
-struct End {
-  std::atomic<bool> used;
-  std::atomic<bool> ready;  // to receive
-  std::size_t channel;
-  std::atomic<std::uint64_t> receives, came, taken;  // counts of those posted, and of messages
-  std::uint32_t peer;                                // its owner's
-  std::array<std::uint32_t, kMessages> sizes;
-  std::array<std::array<char, kMessageBytes>, kMessages> messages;
-};
-
-struct Listener {
-  std::atomic<bool> used;
-  std::atomic<bool> armed;
-};
-
-template <typename T>
-T* share(std::size_t count) {
-  void* const memory = mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE,
-                            MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) std::abort();
-  return static_cast<T*>(memory);
-}
-
-struct Shared {
-  Shared() {
-    for (int& event : events) event = eventfd(0, EFD_NONBLOCK);
-  }
-  End* ends = share<End>(kEnds);
-  Listener* listeners = share<Listener>(kChannels);
-  std::atomic<int>* dropped = share<std::atomic<int>>(1);
-  std::array<int, kChannels> events{};
-};
-const Shared kShared;
-
-std::mutex settings_mutex;
-std::map<std::string, int> settings{{"devices", 1}};
-std::array<std::atomic<int>, kMostDevices> sent;
-
-int told(const char* name) {
-  const std::lock_guard lock(settings_mutex);
-  const auto found = settings.find(name);
-  return found == settings.end() ? 0 : found->second;
-}
-
-// Whether the test lets this step go on; else its errno.
-bool goes(const char* name) {
-  errno = told(name);
-  return errno == 0;
-}
-
-struct Device : ibv_device {};
-std::array<Device, kMostDevices> devices;
-
-struct Context : ibv_context {
-  std::size_t device;
-};
-
-struct Channel : ibv_comp_channel {
-  std::size_t number;
-};
-
-struct Pair;
-struct Queue : ibv_cq {
-  std::vector<Pair*> pairs;
-  std::mutex mutex;
-  std::deque<ibv_wc> done;
-};
-
-struct Region {
-  std::uint64_t begin;
-  std::size_t bytes;
-};
-std::mutex regions_mutex;
-std::map<std::uint32_t, Region> regions;  // by key
-
-ibv_mr* add_region(ibv_pd* domain, const Region& region) {
-  const std::lock_guard lock(regions_mutex);
-  static std::uint32_t next = 7;
-  auto* const made = new ibv_mr{};
-  made->context = domain->context;
-  made->lkey = ++next;
-  regions[next] = region;
-  return made;
-}
-
-// Null where the piece is not of the memory that its key is for.
-const Region* region_of(const ibv_sge& piece) {
-  const std::lock_guard lock(regions_mutex);
-  const auto found = regions.find(piece.lkey);
-  const bool fits = found != regions.end() && found->second.begin <= piece.addr &&
-                    piece.addr + piece.length <= found->second.begin + found->second.bytes;
-  return fits ? &found->second : nullptr;
-}
-
-struct Pair : ibv_qp {
-  std::size_t end;
-  std::deque<ibv_recv_wr> receives;
-  std::deque<ibv_sge> places;
-  int untold = 0;  // messages with data of whose end the owner has not been told
-};
-
-void ring(std::size_t end) {
-  const std::uint64_t one = 1;
-  const std::size_t channel = kShared.ends[end].channel;
-  if (kShared.listeners[channel].armed.exchange(false) &&
-      write(kShared.events[channel], &one, sizeof one) < 0)
-    std::abort();
-}
-
-// What becomes of a message; it is there when this returns.
-ibv_wc_status deliver(const Pair& from, const char* data, std::uint32_t size) {
-  const std::size_t device = static_cast<Context*>(from.context)->device;
-  const int number = ++sent.at(device);
-  if (told("lose") != 0) return IBV_WC_SUCCESS;
-  if (told("break") != 0 && number > told("break")) return IBV_WC_RETRY_EXC_ERR;
-  const std::size_t to = kShared.ends[from.end].peer - kFirstNumber;
-  End& end = kShared.ends[to];
-  if (!end.ready) return IBV_WC_RETRY_EXC_ERR;
-  const std::uint64_t next = end.came;
-  if (next == end.receives || next - end.taken == kMessages) return IBV_WC_RNR_RETRY_EXC_ERR;
-  end.sizes[next % kMessages] = size;
-  if (size > 0) std::memcpy(end.messages[next % kMessages].data(), data, size);
-  end.came = next + 1;
-  ring(to);
-  return IBV_WC_SUCCESS;
-}
-
-using Pieces = std::vector<ibv_sge>;
-
-ibv_wc carry(Pair& pair, std::uint64_t id, const Pieces& pieces) {
-  ibv_wc done{};
-  done.wr_id = id;
-  done.qp_num = pair.qp_num;
-  done.opcode = IBV_WC_SEND;
-  std::string message;
-  for (const ibv_sge& piece : pieces) {
-    if (region_of(piece) == nullptr)
-      done.status = IBV_WC_LOC_PROT_ERR;
-    else
-      message.append(reinterpret_cast<const char*>(piece.addr), piece.length);
-  }
-  done.byte_len = static_cast<std::uint32_t>(message.size());
-  if (done.status == IBV_WC_SUCCESS) done.status = deliver(pair, message.data(), done.byte_len);
-  return done;
-}
-
-void end(const Pair& pair, const ibv_wc& done) {
-  auto& queue = *static_cast<Queue*>(pair.send_cq);
-  const std::lock_guard lock(queue.mutex);
-  queue.done.push_back(done);
-}
-
-int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** /*bad*/) {
-  auto& pair = *static_cast<Pair*>(qp);
-  const Pieces pieces(request->sg_list, request->sg_list + request->num_sge);
-  pair.untold += pieces.empty() ? 0 : 1;
-  end(pair, carry(pair, request->wr_id, pieces));
-  ring(pair.end);
-  return 0;
-}
-
-int post_recv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr** /*bad*/) {
-  auto& pair = *static_cast<Pair*>(qp);
-  if (!goes("post_recv")) return errno;
-  pair.receives.push_back(*request);
-  pair.places.push_back(request->num_sge > 0 ? *request->sg_list : ibv_sge{});
-  ++kShared.ends[pair.end].receives;
-  return 0;
-}
-
-// What has come for a pair, into the memory that it was to come into.
-void receive(Pair& pair, ibv_wc& wc) {
-  End& end = kShared.ends[pair.end];
-  const std::uint32_t size = end.sizes[end.taken % kMessages];
-  const ibv_sge place = pair.places.front();
-  const char* const data = end.messages[end.taken % kMessages].data();
-  wc = {};
-  wc.wr_id = pair.receives.front().wr_id;
-  wc.qp_num = pair.qp_num;
-  wc.opcode = IBV_WC_RECV;
-  wc.byte_len = size;
-  const Region* const region = size == 0 ? nullptr : region_of(place);
-  if (size > place.length) {
-    wc.status = IBV_WC_LOC_LEN_ERR;
-  } else if (size > 0 && region == nullptr) {
-    wc.status = IBV_WC_LOC_PROT_ERR;
-  } else if (size > 0) {
-    std::memcpy(reinterpret_cast<void*>(place.addr), data, size);
-  }
-  pair.receives.pop_front();
-  pair.places.pop_front();
-  ++end.taken;
-}
-
-int poll_cq(ibv_cq* cq, int most, ibv_wc* wc) {
-  auto& queue = *static_cast<Queue*>(cq);
-  int count = 0;
-  const std::lock_guard lock(queue.mutex);
-  for (; count < most && !queue.done.empty(); ++count) {
-    wc[count] = queue.done.front();
-    queue.done.pop_front();
-    for (Pair* const pair : queue.pairs)
-      if (pair->qp_num == wc[count].qp_num && wc[count].byte_len > 0) --pair->untold;
-  }
-  for (Pair* const pair : queue.pairs) {
-    End& end = kShared.ends[pair->end];
-    for (; count < most && end.taken < end.came; ++count) receive(*pair, wc[count]);
-  }
-  return count;
-}
-
-int req_notify_cq(ibv_cq* cq, int /*solicited*/) {
-  kShared.listeners[static_cast<Channel*>(cq->channel)->number].armed = true;
-  return 0;
-}
-
-}  // namespace
-
-FAKE void fake_verbs_set(const char* name, int value) {
-  const std::lock_guard lock(settings_mutex);
-  settings[name] = value;
-}
+FAKE void fake_verbs_set(const char* name, int value) { paceline::fake_verbs::set(name, value); }
 
 FAKE int fake_verbs_dropped() { return *kShared.dropped; }
 
-FAKE int fake_verbs_sent(int device) { return sent.at(static_cast<std::size_t>(device)); }
+FAKE int fake_verbs_sent(int device) { return messages_sent(static_cast<std::size_t>(device)); }
 
 FAKE ibv_device** ibv_get_device_list(int* count) {
   *count = told("devices");
@@ -279,7 +65,7 @@ FAKE ibv_device** ibv_get_device_list(int* count) {
     list[i] = &devices.at(i);
     std::strcpy(devices.at(i).name, ("fake" + std::to_string(i)).c_str());
   }
-  // In no order that anybody may count on.
+  // Reverse the order, since callers must not depend on it.
   std::reverse(list, list + *count);
   return list;
 }
@@ -334,9 +120,7 @@ FAKE ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t length, int /
   return add_region(domain, {reinterpret_cast<std::uintptr_t>(address), length});
 }
 FAKE int ibv_dereg_mr(ibv_mr* region) {
-  const std::lock_guard lock(regions_mutex);
-  regions.erase(region->lkey);
-  delete region;
+  remove_region(region);
   return 0;
 }
 FAKE ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {

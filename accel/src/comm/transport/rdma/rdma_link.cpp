@@ -31,7 +31,7 @@ bool await(NicQueue& nic, Between between, std::uint32_t peer, FailureDetector& 
       detector.give_up(nic.broken());
     } else if (!nic.broken().empty()) {
       detector.connection_broke(peer, nic.broken());
-    } else if (detector.may_wait(peer)) {
+    } else if (const auto waiting = detector.may_wait(peer)) {
       // Read whether the peer has left before the next look: what it sent before it left has been
       // delivered, and completes within that time.
       left = between == Between::kTwo && detector.has_left(peer);

@@ -31,7 +31,7 @@ class RdmaSender final : public SendLink {
   bool flush() override;
   bool send(const std::byte* data, std::size_t size) override;
   std::uint32_t peer() const override { return peer_; }
-  std::size_t holds() const override { return kSlots / 2 * nics_.front()->slot_bytes(); }
+  std::size_t buffer_bytes() const override { return kSlots / 2 * nics_.front()->slot_bytes(); }
 
  private:
   NicQueues nics_;

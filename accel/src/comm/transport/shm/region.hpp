@@ -26,13 +26,13 @@ inline constexpr std::size_t kPipeBytes = 256UL * 1024;
 
 // Counters continue over all calls and wrap. Compare them by their difference.
 struct Cell {
-  alignas(64) base::Doorbell bell;               // this rank's calling thread waits at it
-  alignas(64) std::atomic<std::uint32_t> given;  // chunks copied into this rank's slots
-  std::atomic<std::uint32_t> taken;              // results copied out of the shared slots
+  alignas(64) base::Doorbell bell;                   // this rank's calling thread waits at it
+  alignas(64) std::atomic<std::uint32_t> copied_in;  // chunks copied into this rank's slots
+  std::atomic<std::uint32_t> copied_out;             // results copied out of the shared slots
   // of a channel: chunks whose shard is added up, so that their slots are free
   std::atomic<std::uint32_t> added;
   std::atomic<std::uint32_t> finished;  // of a channel: chunks whose shard has its final result
-  // used alternately; written before `given` advances, read after
+  // used alternately; written before `copied_in` advances, read after
   std::array<Call, 2> calls;
 };
 

@@ -40,7 +40,7 @@ class ShmSender final : public SendLink {
   ShmSender(std::unique_ptr<PairMemory> memory, std::uint32_t peer, FailureDetector& detector);
   bool send(const std::byte* data, std::size_t size) override;
   std::uint32_t peer() const override { return peer_; }
-  std::size_t holds() const override { return kPipeBytes / 4; }
+  std::size_t buffer_bytes() const override { return kPipeBytes / 4; }
 
  private:
   std::unique_ptr<PairMemory> memory_;

@@ -47,7 +47,7 @@ void Striped::stripe(std::uint32_t flows) {
   for (std::size_t i = 0; i < flows_.size(); ++i) flows_[i].next = i * stripe_;
 }
 
-std::size_t Striped::holds() const {
+std::size_t Striped::buffer_bytes() const {
   if (flows_.size() != 1) return 0;
   int room = 0;
   socklen_t length = sizeof room;
@@ -86,7 +86,8 @@ bool Striped::wait(std::uint64_t end, short event) {
   for (std::size_t i = 0; i < used_; ++i)
     if (const Flow& flow = flows_[i]; flow.next < end)
       files.push_back({.fd = flow.connection.get(), .events = event, .revents = 0});
-  if (!detector_.may_wait(peer_)) return false;
+  const auto waiting = detector_.may_wait(peer_);
+  if (!waiting) return false;
   using std::chrono::milliseconds;
   const auto left =
       std::chrono::duration_cast<milliseconds>(detector_.deadline() - Clock::now()).count();

@@ -36,7 +36,7 @@ class Striped {
   // that is shorter.
   void ask_when_idle(std::chrono::milliseconds heartbeat_timeout) const;
   std::uint32_t peer() const { return peer_; }
-  std::size_t holds() const;
+  std::size_t buffer_bytes() const;
 
  private:
   struct Flow {
@@ -63,7 +63,7 @@ class TcpSender final : public SendLink {
   bool send(const std::byte* data, std::size_t size) override;
   std::uint32_t peer() const override { return striped_.peer(); }
   void stripe(std::uint32_t flows) override { striped_.stripe(flows); }
-  std::size_t holds() const override { return striped_.holds(); }
+  std::size_t buffer_bytes() const override { return striped_.buffer_bytes(); }
 
  private:
   Striped striped_;
