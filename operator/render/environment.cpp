@@ -105,4 +105,11 @@ Environment replica_environment(const api::TrainingJob& job, const api::Replica&
   return builder.take();
 }
 
+std::string settings_of(const Environment& environment) {
+  static constexpr std::string_view kPrefix = "PACELINE_";
+  nlohmann::json settings = nlohmann::json::object();
+  for (const auto& [name, value] : environment) settings[name.substr(kPrefix.size())] = value;
+  return settings.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 }  // namespace paceline::render

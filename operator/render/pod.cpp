@@ -7,6 +7,7 @@
 #include "common/contract/env.hpp"
 #include "common/contract/injection.hpp"
 #include "common/contract/labels.hpp"
+#include "common/net/address.hpp"
 #include "operator/api/containers.hpp"
 #include "operator/render/environment.hpp"
 #include "operator/render/names.hpp"
@@ -15,6 +16,8 @@ namespace paceline::render {
 namespace {
 
 using nlohmann::json;
+// IPv4 too: a pod may have addresses of either family or of both
+constexpr const char* kEveryAddress = "::";
 // of the runtime image; an unprivileged namespace accepts it too
 constexpr int kRuntimeUser = 65532;
 
@@ -49,32 +52,39 @@ json field_variable(const env::Variable& variable, const char* path) {
   return {{"name", variable.name}, {"valueFrom", {{"fieldRef", {{"fieldPath", path}}}}}};
 }
 
-/// Paceline's variables come first, so that the user's can refer to them as $(PACELINE_…).
+/// Whether the user's part of the container refers to the variable as $(NAME).
+bool refers_to(const std::string& container, std::string_view name) {
+  return container.find("$(" + std::string(name) + ")") != std::string::npos;
+}
+
+/// The launcher reads its settings from one variable. Variables that the user's container refers to
+/// stand by themselves too, since the kubelet replaces the references. They come before the user's.
 json environment_of(const api::TrainingJob& job, const api::Replica& replica,
                     const PodInputs& inputs, const json& trainer) {
   Endpoints endpoints;
-  endpoints.rendezvous_address =
-      inputs.rendezvous_ip.find(':') == std::string::npos
-          ? inputs.rendezvous_ip + ":" + std::to_string(contract::kRendezvousPort)
-          : "[" + inputs.rendezvous_ip + "]:" + std::to_string(contract::kRendezvousPort);
-  endpoints.rendezvous_listen = "0.0.0.0:" + std::to_string(contract::kRendezvousPort);
-  endpoints.http_listen = "0.0.0.0:" + std::to_string(contract::kLauncherHttpPort);
+  endpoints.rendezvous_address = net::to_string({inputs.rendezvous_ip, contract::kRendezvousPort});
+  endpoints.rendezvous_listen = net::to_string({kEveryAddress, contract::kRendezvousPort});
+  endpoints.http_listen = net::to_string({kEveryAddress, contract::kLauncherHttpPort});
   endpoints.runtime_dir = contract::kRuntimeMount;
   endpoints.state_dir = contract::kStateMount;
   const auto log = trainer.find("terminationMessagePath");
   endpoints.termination_log =
       log != trainer.end() && log->is_string() ? log->get<std::string>() : "/dev/termination-log";
   endpoints.startup_timeout = inputs.startup_timeout;
+  endpoints.node_name = inputs.node;
   endpoints.pod_name = pod_name(job, replica, inputs.incarnation);
   endpoints.acceleration = inputs.acceleration;
   endpoints.attempt = inputs.attempt;
   endpoints.restarts = inputs.restarts;
   endpoints.incarnation = inputs.incarnation;
-  json list = json::array();
-  for (const auto& [name, value] : replica_environment(job, replica, endpoints))
-    list.push_back(variable(name, value));
+  const Environment settings = replica_environment(job, replica, endpoints);
+  json list = json::array({variable(env::kSettings.name, settings_of(settings))});
+  const std::string container = trainer.dump(-1, ' ', false, json::error_handler_t::replace);
+  for (const auto& [name, value] : settings) {
+    if (refers_to(container, name)) list.push_back(variable(name, value));
+  }
   list.push_back(field_variable(env::kPodIp, "status.podIP"));
-  list.push_back(field_variable(env::kNodeName, "spec.nodeName"));
+  if (inputs.node.empty()) list.push_back(field_variable(env::kNodeName, "spec.nodeName"));
   list.push_back(
       {{"name", env::kToken.name},
        {"valueFrom", {{"secretKeyRef", {{"name", secret_name(job)}, {"key", kTokenKey}}}}}});

@@ -5,6 +5,7 @@ gang.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,15 @@ while :; do
 done
 """
 STARTED = re.compile(r"rank (\d+) attempt (\d+) started at ([0-9.]+)")
+
+
+def settings(pod: Object) -> dict[str, str]:
+    """What the operator tells the pod's launcher, by the names that its ranks see."""
+    for entry in pod["spec"]["containers"][0]["env"]:
+        if entry["name"] == "PACELINE_SETTINGS":
+            told: dict[str, str] = json.loads(entry["value"])
+            return {f"PACELINE_{name}": value for name, value in told.items()}
+    raise AssertionError(f"{pod['metadata']['name']} has no PACELINE_SETTINGS")
 
 
 def trainer(

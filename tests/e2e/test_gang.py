@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 import pytest
-from jobs import UNTIL_TOLD, JobHandle, job
+from jobs import UNTIL_TOLD, JobHandle, job, settings
 from kube import ApiError, Kube, Object
 
 Submit = Callable[[Object], JobHandle]
@@ -47,10 +47,7 @@ def test_job_waits_for_the_profile_that_it_names(
     kube.create("runtimeprofiles", "", {**body, "spec": {"acceleration": {"loader": "Disabled"}}})
     try:
         handle.wait_started(0, 1)
-        asked = {
-            entry["name"]: entry.get("value")
-            for entry in handle.pods()[0]["spec"]["containers"][0]["env"]
-        }
+        asked = settings(handle.pods()[0])
         assert asked["PACELINE_OPTIMIZER"] == "Auto" and "PACELINE_LOADER" not in asked
         kept = {"profile": profile, "numerics": "Reordered", "loader": "Disabled"}
         assert handle.status["acceleration"] == {
@@ -82,7 +79,7 @@ def test_pods_come_together_and_go_after_success(
     pods = handle.pods()
     assert [pod["metadata"]["name"] for pod in pods] == [f"together-worker-{i}-0" for i in range(3)]
     assert all(pod["spec"]["hostname"] == f"together-worker-{i}" for i, pod in enumerate(pods))
-    asked = {entry["name"]: entry.get("value") for entry in pods[0]["spec"]["containers"][0]["env"]}
+    asked = settings(pods[0])
     assert (asked["PACELINE_LOADER"], asked["PACELINE_NUMERICS"]) == ("Auto", "Reordered")
     assert "PACELINE_OPTIMIZER" not in asked
     assert handle.condition("Placed")["status"] == "True"

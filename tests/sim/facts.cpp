@@ -74,11 +74,12 @@ PodFacts read_pod(const json& pod) {
     facts.cpu += number_in(at(container, "resources", "requests", "cpu"));
     facts.slots += number_in(at(container, "resources", "limits", "paceline.dev/runtime"));
     for (const json& variable : at(container, "env")) {
-      const json& name = at(variable, "name");
-      if (name == "PACELINE_ATTEMPT") facts.attempt = number_in(at(variable, "value"));
-      if (name == "PACELINE_RESTARTS") facts.restarts = number_in(at(variable, "value"));
+      if (at(variable, "name") != "PACELINE_SETTINGS") continue;
+      const json settings = json::parse(text(at(variable, "value")));
+      facts.attempt = number_in(at(settings, "ATTEMPT"));
+      facts.restarts = number_in(at(settings, "RESTARTS"));
       for (std::size_t i = 0; i < kFeatures.size(); ++i)
-        if (name == kFeatures[i][1]) facts.features[i] = text(at(variable, "value"));
+        facts.features[i] = text(at(settings, kFeatures[i][1]));
     }
   }
   return facts;

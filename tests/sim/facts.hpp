@@ -16,10 +16,10 @@ namespace paceline::sim {
 /// The parts of a gang's acceleration: the field of status.acceleration, and the variable that
 /// tells a rank.
 inline constexpr std::array<std::array<const char*, 2>, 4> kFeatures = {
-    {{"optimizer", "PACELINE_OPTIMIZER"},
-     {"compression", "PACELINE_COMMUNICATION_COMPRESSION"},
-     {"precision", "PACELINE_PRECISION"},
-     {"cudaGraph", "PACELINE_CUDA_GRAPH"}}};
+    {{"optimizer", "OPTIMIZER"},
+     {"compression", "COMMUNICATION_COMPRESSION"},
+     {"precision", "PRECISION"},
+     {"cudaGraph", "CUDA_GRAPH"}}};
 using Features = std::array<std::string, kFeatures.size()>;  // the value of each; empty: not set
 
 struct PodFacts {

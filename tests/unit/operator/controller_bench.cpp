@@ -44,6 +44,14 @@ struct ControllerBench::Operator {
   std::vector<kube::FakeFeed> feeds;
 };
 
+std::string setting_of(const json& pod, const std::string& name) {
+  for (const json& variable : pod["spec"]["containers"][0]["env"]) {
+    if (variable["name"] == "PACELINE_SETTINGS")
+      return json::parse(variable["value"].get<std::string>()).value(name, "");
+  }
+  return "";
+}
+
 ControllerBench::ControllerBench(MarkSettings marks)
     : cluster_(clock_), api_(kube::make_fake_api(cluster_)) {
   settings_.marks = marks;

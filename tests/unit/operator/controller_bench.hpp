@@ -16,6 +16,9 @@
 
 namespace paceline::apply {
 
+/// What the pod's launcher is told: the variable PACELINE_`name`; "" if it is not set.
+std::string setting_of(const nlohmann::json& pod, const std::string& name);
+
 class ControllerBench {
  public:
   explicit ControllerBench(MarkSettings marks = {});

@@ -77,12 +77,7 @@ TEST(Controller, ALostPodIsOneAttemptThoughTheLauncherCountsItToo) {
   const auto says = [](const char* phase, int attempt) {
     return json{{"version", 1}, {"phase", phase}, {"attempt", attempt}, {"restarts", 0}}.dump();
   };
-  const auto attempt_of = [](const json& pod) -> std::string {
-    for (const json& variable : pod["spec"]["containers"][0]["env"]) {
-      if (variable["name"] == "PACELINE_ATTEMPT") return variable["value"];
-    }
-    return "";
-  };
+  const auto attempt_of = [](const json& pod) { return setting_of(pod, "ATTEMPT"); };
   for (const char* seen_before :
        {"nothing", "the count", "the count, by an operator that is no more"}) {
     ControllerBench bench;

@@ -19,13 +19,7 @@ void create_profile(ControllerBench& bench, const std::string& name, const json&
 /// PACELINE_OPTIMIZER of each pod of the job; "" if it is not set.
 std::multiset<std::string> optimizers(const ControllerBench& bench, const std::string& job) {
   std::multiset<std::string> found;
-  for (const json& pod : bench.pods(job)) {
-    std::string value;
-    for (const json& variable : pod["spec"]["containers"][0]["env"]) {
-      if (variable["name"] == "PACELINE_OPTIMIZER") value = variable["value"];
-    }
-    found.insert(value);
-  }
+  for (const json& pod : bench.pods(job)) found.insert(setting_of(pod, "OPTIMIZER"));
   return found;
 }
 

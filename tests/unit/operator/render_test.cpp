@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string>
+#include <vector>
 
 #include "operator/api/parse.hpp"
 #include "operator/render/names.hpp"
@@ -34,11 +36,47 @@ json pod_of(int index, const std::string& rendezvous_ip, bool gated = true) {
   return render_pod(*job, api::replicas_of(job->spec).at(static_cast<std::size_t>(index)), inputs);
 }
 
+/// The variables as the launcher sees them: those of the pod, and its settings.
 std::map<std::string, json> environment_of(const json& pod) {
   std::map<std::string, json> variables;
-  for (const json& variable : pod["spec"]["containers"][0]["env"])
+  for (const json& variable : pod["spec"]["containers"][0]["env"]) {
     variables[variable["name"]] = variable;
+    if (variable["name"] != "PACELINE_SETTINGS") continue;
+    const json settings = json::parse(variable["value"].get<std::string>());
+    for (const auto& [name, value] : settings.items())
+      variables["PACELINE_" + name] = {{"value", value}};
+  }
   return variables;
+}
+
+TEST(Render, APodIsToldItsSettingsInOneVariable) {
+  const json pod = pod_of(1, "10.96.0.17");
+  std::vector<std::string> names;
+  for (const json& variable : pod["spec"]["containers"][0]["env"])
+    names.push_back(variable["name"]);
+  EXPECT_EQ(names, (std::vector<std::string>{"PACELINE_SETTINGS", "PACELINE_POD_IP",
+                                             "PACELINE_TOKEN", "MINE"}));
+  const auto told = environment_of(pod);
+  EXPECT_EQ(told.at("PACELINE_NODE_RANK")["value"], "1");
+  EXPECT_EQ(told.at("PACELINE_NODE_NAME")["value"], "n7");
+  EXPECT_EQ(told.at("PACELINE_POD_NAME")["value"], "digits-worker-1-0");
+  EXPECT_LT(pod.dump().size(), 3000U);
+}
+
+TEST(Render, WhatTheTemplateRefersToIsAVariableToo) {
+  json with = document();
+  json& trainer = with["spec"]["roles"][0]["template"]["spec"]["containers"][0];
+  trainer["command"] = {"train", "--out=/data/$(PACELINE_JOB_NAME)"};
+  trainer["env"] = json::array({{{"name", "MINE"}, {"value", "$(PACELINE_NODE_RANK)"}}});
+  const auto job = api::parse_training_job(with);
+  const json pod = render_pod(*job, api::replicas_of(job->spec).at(1), {});
+  const json& list = pod["spec"]["containers"][0]["env"];
+  std::vector<std::string> names;
+  for (const json& variable : list) names.push_back(variable["name"]);
+  EXPECT_EQ(names, (std::vector<std::string>{"PACELINE_SETTINGS", "PACELINE_JOB_NAME",
+                                             "PACELINE_NODE_RANK", "PACELINE_POD_IP",
+                                             "PACELINE_NODE_NAME", "PACELINE_TOKEN", "MINE"}));
+  EXPECT_EQ(list[1]["value"], "digits");
 }
 
 TEST(Render, NothingThatAPodIsToldNeedsANameServer) {
@@ -64,6 +102,12 @@ TEST(Render, NothingThatAPodIsToldNeedsANameServer) {
 TEST(Render, AnIPv6ServiceAddressIsBracketed) {
   EXPECT_EQ(environment_of(pod_of(0, "fd00::1")).at("PACELINE_RENDEZVOUS_ADDRESS")["value"],
             "[fd00::1]:29400");
+}
+
+TEST(Render, ALauncherListensOnAddressesOfBothFamilies) {
+  const auto variables = environment_of(pod_of(0, "fd00::1"));
+  EXPECT_EQ(variables.at("PACELINE_RENDEZVOUS_LISTEN")["value"], "[::]:29400");
+  EXPECT_EQ(variables.at("PACELINE_HTTP_LISTEN")["value"], "[::]:29401");
 }
 
 TEST(Render, RendezvousIsAServiceOfRankZeroThatIsThereBeforeThePodIsReady) {
