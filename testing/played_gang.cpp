@@ -25,6 +25,7 @@ using rendezvous::Connection;
 constexpr std::size_t kSmall = 2048;
 constexpr std::chrono::milliseconds kRetry{100};
 constexpr std::chrono::milliseconds kTick{100};
+constexpr int kWave = 100;
 
 struct Member {
   int node_rank = 0;
@@ -66,18 +67,25 @@ class PlayedGang::Impl {
 
   PlayedResult run(std::chrono::seconds limit) {
     begin_ = std::chrono::steady_clock::now();
-    for (Member& member : members_) connect(member);
     tick();
     io_.run_for(limit);
     return result_;
   }
 
  private:
+  // Pods start over seconds. If thousands connected at once, loopback would drop their packets.
+  void connect_some() {
+    for (int i = 0; i < kWave && connecting_ < 2 * kWave && connected_ < members_.size(); ++i)
+      connect(members_[connected_++]);
+  }
+
   void connect(Member& member) {
+    ++connecting_;
     auto socket = std::make_shared<tcp::socket>(io_);
     const tcp::endpoint server(boost::asio::ip::make_address(settings_.server.host),
                                settings_.server.port);
     socket->async_connect(server, [this, &member, socket](boost::system::error_code error) {
+      --connecting_;
       if (error) {
         auto pause = std::make_shared<boost::asio::steady_timer>(io_, kRetry);
         pause->async_wait([this, &member, pause](boost::system::error_code) { connect(member); });
@@ -151,6 +159,7 @@ class PlayedGang::Impl {
     timer_.async_wait([this](boost::system::error_code error) {
       if (error) return;
       const auto now = std::chrono::steady_clock::now();
+      connect_some();
       if (now - last_heartbeat_ >= rendezvous::kHeartbeatInterval) {
         last_heartbeat_ = now;
         send_all(settings_.protocol == 1 ? R"({"type":"beat","ranks":[]})"
@@ -181,6 +190,8 @@ class PlayedGang::Impl {
   boost::asio::io_context io_{1};
   boost::asio::steady_timer timer_;
   std::deque<Member> members_;  // callbacks hold references
+  std::size_t connected_ = 0;   // members whose first connection was begun
+  int connecting_ = 0;
   PlayedResult result_;
   std::chrono::steady_clock::time_point begin_;
   std::chrono::steady_clock::time_point last_heartbeat_;

@@ -14,6 +14,11 @@ namespace {
 using boost::asio::ip::tcp;
 
 constexpr std::chrono::milliseconds kAcceptPause{100};
+// To connect and ask, and to take the table.
+constexpr std::chrono::seconds kChildTime{60};
+constexpr std::chrono::seconds kWaitingInterval{2};
+// A parent that waits for the table itself is alive: its children need not ask rank 0.
+constexpr std::string_view kWaiting = R"({"type":"waiting"})";
 // A child that has asked in vain connects again, so allow more than one connection each.
 constexpr std::size_t kMostChildren = 4 * kTableChildren;
 
@@ -21,8 +26,8 @@ constexpr std::size_t kMostChildren = 4 * kTableChildren;
 
 /// One try to get the table. It reports once, and not at all after `cancel`.
 struct TableRelay::Fetch : std::enable_shared_from_this<Fetch> {
-  Fetch(boost::asio::io_context& io, Fetched report)
-      : socket(io), timer(io), done(std::move(report)) {}
+  Fetch(boost::asio::io_context& io, Fetched report, std::chrono::milliseconds time_limit)
+      : socket(io), timer(io), done(std::move(report)), limit(time_limit) {}
 
   void end(Result<std::string> result) {
     const Fetched report = std::exchange(done, nullptr);
@@ -32,7 +37,7 @@ struct TableRelay::Fetch : std::enable_shared_from_this<Fetch> {
   void fail_with(const std::string& why) { end(fail(Code::kUnavailable, Origin::kProtocol, why)); }
   /// The time limit begins anew, since bytes of the table came.
   void wait() {
-    timer.expires_after(kTableTimeout);
+    timer.expires_after(limit);
     timer.async_wait([self = shared_from_this()](boost::system::error_code stopped) {
       if (!stopped) self->fail_with("no answer within the time limit");
     });
@@ -49,10 +54,17 @@ struct TableRelay::Fetch : std::enable_shared_from_this<Fetch> {
   boost::asio::steady_timer timer;
   std::shared_ptr<Connection> connection;
   Fetched done;
+  const std::chrono::milliseconds limit;
 };
 
-TableRelay::TableRelay(boost::asio::io_context& io, std::string token, std::string job_uid)
-    : io_(io), token_(std::move(token)), job_uid_(std::move(job_uid)), acceptor_(io), pause_(io) {}
+TableRelay::TableRelay(boost::asio::io_context& io, std::string token, std::string job_uid,
+                       std::chrono::milliseconds limit)
+    : io_(io),
+      token_(std::move(token)),
+      job_uid_(std::move(job_uid)),
+      limit_(limit),
+      acceptor_(io),
+      pause_(io) {}
 
 std::uint16_t TableRelay::open(const std::string& host) {
   boost::system::error_code error;
@@ -105,7 +117,10 @@ void TableRelay::on_request(std::uint64_t id, const std::string& payload) {
 }
 
 // The child closes when it has the table.
-void TableRelay::serve(Child& child) { child.connection->send(table_); }
+void TableRelay::serve(Child& child) {
+  child.since = now_;
+  child.connection->send(table_);
+}
 
 void TableRelay::offer(int attempt, std::string_view payload) {
   attempt_ = attempt;
@@ -123,7 +138,7 @@ void TableRelay::offer(int attempt, std::string_view payload) {
 
 void TableRelay::fetch(int attempt, const net::Address& from, Fetched done) {
   if (fetch_) fetch_->cancel();
-  auto fetch = std::make_shared<Fetch>(io_, std::move(done));
+  auto fetch = std::make_shared<Fetch>(io_, std::move(done), limit_);
   fetch_ = fetch;
   fetch->wait();
   boost::system::error_code error;
@@ -135,7 +150,8 @@ void TableRelay::fetch(int attempt, const net::Address& from, Fetched done) {
     fetch->connection = std::make_shared<Connection>(std::move(fetch->socket), kServerLimit);
     const std::weak_ptr<Fetch> weak = fetch;
     fetch->connection->start({[weak](std::string payload) {
-                                if (const auto self = weak.lock()) self->end(std::move(payload));
+                                const auto self = weak.lock();
+                                if (self && payload != kWaiting) self->end(std::move(payload));
                               },
                               [weak](const std::string& why) {
                                 if (const auto self = weak.lock()) self->fail_with(why);
@@ -150,10 +166,19 @@ void TableRelay::fetch(int attempt, const net::Address& from, Fetched done) {
 void TableRelay::tick(SteadyTime now) {
   now_ = now;
   std::erase_if(children_, [&](const auto& entry) {
-    if (now - entry.second.since <= 2 * kTableTimeout) return false;
+    const bool waits = entry.second.attempt > attempt_;
+    if (waits || now - entry.second.since <= kChildTime) return false;
     entry.second.connection->abort();
     return true;
   });
+  if (now - last_heartbeat_ < kWaitingInterval) return;
+  last_heartbeat_ = now;
+  const SharedFrame waiting = shared_frame(kWaiting);
+  std::vector<std::shared_ptr<Connection>> early;
+  for (const auto& [id, child] : children_) {
+    if (child.attempt > attempt_) early.push_back(child.connection);
+  }
+  for (const auto& connection : early) connection->send(waiting);
 }
 
 void TableRelay::close() {

@@ -5,10 +5,12 @@
 // it on costs no work.
 //
 // Ownership: owns its sockets; borrows io_context. One thread. A child shows the job's token. A
-// child that asks early waits until this launcher has the table. Failure: `fetch` reports an Error
-// at the latest when no byte came for kTableTimeout; the caller then asks rank 0.
+// child that asks early waits until this launcher has the table, and is told so every 2 s. Failure:
+// `fetch` reports an Error at the latest when no byte came for kTableTimeout; the caller then asks
+// rank 0.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -33,7 +35,8 @@ class TableRelay {
   /// Called with the encoded Table message.
   using Fetched = std::function<void(Result<std::string>)>;
 
-  TableRelay(boost::asio::io_context& io, std::string token, std::string job_uid);
+  TableRelay(boost::asio::io_context& io, std::string token, std::string job_uid,
+             std::chrono::milliseconds limit = kTableTimeout);
 
   /// Listens on a free port of this address, and returns it; 0 if the address cannot be bound.
   std::uint16_t open(const std::string& host);
@@ -42,7 +45,8 @@ class TableRelay {
   /// Asks another launcher for the table of an attempt. An earlier fetch that still runs ends
   /// without a report.
   void fetch(int attempt, const net::Address& from, Fetched done);
-  /// Closes children that wait too long. Call a few times a second.
+  /// Tells children that wait, and closes those that do not take the table. Call a few times a
+  /// second.
   void tick(SteadyTime now);
   void close();
 
@@ -61,11 +65,13 @@ class TableRelay {
   boost::asio::io_context& io_;
   const std::string token_;
   const std::string job_uid_;
+  const std::chrono::milliseconds limit_;
   boost::asio::ip::tcp::acceptor acceptor_;
   boost::asio::steady_timer pause_;
   std::map<std::uint64_t, Child> children_;
   std::uint64_t next_ = 0;
   SteadyTime now_{};
+  SteadyTime last_heartbeat_{};
   int attempt_ = -1;
   SharedFrame table_;
   std::shared_ptr<Fetch> fetch_;

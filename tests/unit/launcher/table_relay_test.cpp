@@ -54,6 +54,23 @@ TEST_F(TableRelayTest, AChildThatAsksEarlyWaitsForTheTable) {
   EXPECT_EQ(got.value_or(""), "the table");
 }
 
+TEST_F(TableRelayTest, AChildWaitsAsLongAsItsParentTellsThatItWaitsToo) {
+  constexpr std::chrono::milliseconds kLimit{400};
+  TableRelay child(io, "secret", "uid", kLimit);
+  std::optional<Result<std::string>> answer;
+  child.fetch(5, address, [&](const Result<std::string>& payload) { answer.emplace(payload); });
+  SteadyTime now{std::chrono::hours(1)};
+  const auto end = std::chrono::steady_clock::now() + 3 * kLimit;
+  while (std::chrono::steady_clock::now() < end) {
+    parent.tick(now += std::chrono::seconds(2));
+    io.run_one_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_FALSE(answer.has_value());
+  run_until([&] { return answer.has_value(); });
+  ASSERT_TRUE(answer.has_value()) << "it gives up on a parent that has fallen silent";
+  EXPECT_FALSE(answer->has_value());
+}
+
 TEST_F(TableRelayTest, StrangersAndLateChildrenGetNothing) {
   parent.offer(4, "the table");
   TableRelay stranger(io, "guess", "uid");
