@@ -7,6 +7,7 @@
 // `closed` is called once with the reason, unless the owner called `close` or `abort`.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -18,6 +19,9 @@
 #include "launcher/rendezvous/frame.hpp"
 
 namespace paceline::rendezvous {
+
+/// A failed accept, such as one for want of a descriptor, is tried again after this time.
+inline constexpr std::chrono::milliseconds kAcceptPause{100};
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:

@@ -10,7 +10,6 @@ namespace paceline::rendezvous {
 namespace {
 
 constexpr std::chrono::seconds kHandshakeTimeout{5};
-constexpr std::chrono::milliseconds kAcceptPause{100};
 // The kernel cuts it to net.core.somaxconn.
 constexpr int kBacklog = 65535;
 // Ticks come every 100 ms. After a longer time this process did not run, or was busy.

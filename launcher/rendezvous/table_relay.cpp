@@ -13,7 +13,6 @@ namespace {
 
 using boost::asio::ip::tcp;
 
-constexpr std::chrono::milliseconds kAcceptPause{100};
 // To connect and ask, and to take the table.
 constexpr std::chrono::seconds kChildTime{60};
 constexpr std::chrono::seconds kWaitingInterval{2};

@@ -213,11 +213,11 @@ Fabric relate(const Hardware& hardware) {
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     const bool usable = i < hardware.gpu.gpus.size();
     const auto& gpu = gpus[i];
-    std::string label = "GPU" + std::to_string(gpu.index);
+    std::string label = usable ? "GPU" + std::to_string(gpu.index) : gpu.pci_address;
     if (const int part = usable ? parts[gpu.index]++ : 0; part > 0)
       label += "." + std::to_string(part);
-    fabric.gpus.push_back({usable ? std::move(label) : gpu.pci_address, gpu.model, gpu.pci_address,
-                           gpu.numa_node, usable, false});
+    fabric.gpus.push_back(
+        {std::move(label), gpu.model, gpu.pci_address, gpu.numa_node, usable, false});
   }
   fabric.nics = nic_columns(hardware);
   fabric.nics_left_out = cut(fabric.nics);
