@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 using testing::HasSubstr;
 
-constexpr auto kLong = 30s;
+constexpr auto kPatience = 30s;
 constexpr RateLimits kNotAgain{.after_success = 600s, .after_failure = 600s, .after_nothing = 600s};
 
 /// A transport to a handler in this process.
@@ -63,8 +63,8 @@ class Service : public testing::Test {
     options.token_file = token_file;
     options.ca_file = "ca";
     options.server_name = "agents";
-    options.responder = {.address = "127.0.0.1", .ticket_life = kLong, .patience = kLong};
-    options.time = kLong;
+    options.responder = {.address = "127.0.0.1", .ticket_life = kPatience, .patience = kPatience};
+    options.time = kPatience;
     return options;
   }
   std::shared_ptr<http::HttpTransport> reach(const http::Endpoint& endpoint) {
