@@ -39,11 +39,12 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   target_compile_definitions(paceline_options INTERFACE BOOST_ASIO_HAS_CO_AWAIT BOOST_ASIO_HAS_STD_COROUTINE)
 endif()
 
-# In unity builds (CMAKE_UNITY_BUILD: sanitizers and lint, where headers cost more than our code)
-# several sources are one translation unit, so that log.hpp has to come before the first of them,
-# not before each. Names in unnamed namespaces are then unique within a library.
+# In unity builds several sources are one translation unit, so log.hpp must come before the first of
+# them, not before each. Names in unnamed namespaces are then unique within a library. CMAKE_UNITY_BUILD
+# asks for it in the presets of sanitizers and lint, where headers cost more than our code.
 function(paceline_unity_order name)
-  if(NOT CMAKE_UNITY_BUILD)
+  get_target_property(unity ${name} UNITY_BUILD)
+  if(NOT unity)
     return()
   endif()
   foreach(source IN LISTS ARGN)
@@ -74,6 +75,14 @@ function(paceline_add_executable name)
   target_link_libraries(${name} PRIVATE paceline_options ${ARG_LINK})
 endfunction()
 
+# The preset `release` optimises what is shipped. Its tests are compiled in few units and lightly.
+function(paceline_compile_quickly name)
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON)
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
+endfunction()
+
 # What ctest needs, and no program beside it.
 add_custom_target(paceline_unit_tests)
 if(BUILD_TESTING AND NOT PACELINE_ACCEL_ONLY)
@@ -85,6 +94,7 @@ endif()
 function(paceline_add_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
+  paceline_compile_quickly(${name})
   paceline_unity_order(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE paceline_options ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE PACELINE_SOURCE_DIR="${CMAKE_SOURCE_DIR}" PACELINE_BINARY_DIR="${CMAKE_BINARY_DIR}")
