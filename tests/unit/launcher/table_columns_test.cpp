@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-Node node(int rank) {
+Node worker(int rank) {
   const std::string index = std::to_string(rank);
   return {rank,    "worker", rank,    0, "job-worker-" + index + "-0", "10.0.0." + index,
           "gpu-a", 8,        8 * rank};
@@ -22,7 +22,7 @@ Node node(int rank) {
 
 std::vector<Node> nodes(int count) {
   std::vector<Node> all;
-  for (int rank = 0; rank < count; ++rank) all.push_back(node(rank));
+  for (int rank = 0; rank < count; ++rank) all.push_back(worker(rank));
   return all;
 }
 
@@ -67,7 +67,7 @@ TEST(TableColumns, KeepTextsThatFollowNoPattern) {
   for (const auto& texts : cases) {
     std::vector<Node> rows;
     for (std::size_t row = 0; row < texts.size(); ++row) {
-      rows.push_back(node(static_cast<int>(row)));
+      rows.push_back(worker(static_cast<int>(row)));
       rows.back().pod_name = rows.back().address = rows.back().node_name = texts[row];
     }
     EXPECT_EQ(trip(rows), written(rows)) << to_columns(rows).dump();
