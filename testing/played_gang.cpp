@@ -27,17 +27,6 @@ constexpr std::chrono::milliseconds kRetry{100};
 constexpr std::chrono::milliseconds kTick{100};
 constexpr int kWave = 100;
 
-struct Member {
-  int node_rank = 0;
-  std::shared_ptr<tcp::socket> connecting;
-  std::shared_ptr<Connection> connection;
-  std::unique_ptr<rendezvous::TableRelay> relay;
-  std::uint16_t table_port = 0;
-  int attempt = 0;
-  bool has_table = false;
-  bool ended = false;
-};
-
 }  // namespace
 
 rendezvous::Node played_node(int node_rank) {
@@ -73,6 +62,17 @@ class PlayedGang::Impl {
   }
 
  private:
+  struct Member {
+    int node_rank = 0;
+    std::shared_ptr<tcp::socket> connecting;
+    std::shared_ptr<Connection> connection;
+    std::unique_ptr<rendezvous::TableRelay> relay;
+    std::uint16_t table_port = 0;
+    int attempt = 0;
+    bool has_table = false;
+    bool ended = false;
+  };
+
   // Pods start over seconds. If thousands connected at once, loopback would drop their packets.
   void connect_some() {
     for (int i = 0; i < kWave && connecting_ < 2 * kWave && connected_ < members_.size(); ++i)
