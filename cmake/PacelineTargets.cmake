@@ -89,10 +89,10 @@ if(BUILD_TESTING AND NOT PACELINE_ACCEL_ONLY)
   add_dependencies(paceline_unit_tests accel_test)
 endif()
 
-# paceline_add_test(NAME SOURCES… [LINK libraries…]): one GoogleTest executable, every case known to
-# ctest.
+# paceline_add_test(NAME [SECONDS limit] SOURCES… [LINK libraries…]): one GoogleTest executable,
+# every case known to ctest.
 function(paceline_add_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "SECONDS" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   paceline_compile_quickly(${name})
   paceline_unity_order(${name} ${ARG_SOURCES})
@@ -101,7 +101,9 @@ function(paceline_add_test name)
   add_dependencies(paceline_unit_tests ${name})
   # A sanitized test is several times slower.
   set(limit 60)
-  if(PACELINE_SANITIZE)
+  if(ARG_SECONDS)
+    set(limit ${ARG_SECONDS})
+  elseif(PACELINE_SANITIZE)
     set(limit 300)
   endif()
   include(GoogleTest)

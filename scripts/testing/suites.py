@@ -8,6 +8,7 @@ a suite that cannot run raises Failure.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ DEBIAN_PYTHON = "/usr/bin/python3"
 PINNED_PYTHON = "scripts/pytorch-venv"
 CLUSTER = str(ROOT / "tests" / "cluster" / "cluster")
 CONFORMANCE_TESTS = r"^Api/"
+LEAST_SCHEDULES = 10_000
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,15 @@ def with_tools() -> dict[str, str]:
 def run_unit(results: Path) -> None:
     # The conformance suite runs those that are left out here, where the real API server is up.
     ctest(results, "release", "--exclude-regex", CONFORMANCE_TESTS)
+    count_schedules((results / "ctest.xml").read_text(errors="replace"))
+
+
+def count_schedules(report: str) -> None:
+    """Tells how many schedules the simulation ran, and fails if a test of them was lost."""
+    counts = [int(count) for count in re.findall(r"^(\d+) schedules, ", report, re.MULTILINE)]
+    say(f"the simulation ran {sum(counts)} schedules in {len(counts)} tests")
+    if sum(counts) < LEAST_SCHEDULES:
+        raise Failure(f"the simulation ran {sum(counts)} schedules; {LEAST_SCHEDULES} are wanted")
 
 
 def run_asan(results: Path) -> None:

@@ -47,7 +47,23 @@ bool Facts::in_outage() const {
   return silent == nodes.size() || (silent > 2 && silent * 100 >= nodes.size() * 55);
 }
 
-PodFacts read_pod(const json& pod) {
+namespace {
+
+/// What the trainer's settings tell. They never change while the pod lives.
+void read_settings(const json& container, PodFacts& facts) {
+  for (const json& variable : at(container, "env")) {
+    if (at(variable, "name") != "PACELINE_SETTINGS") continue;
+    const json settings = json::parse(text(at(variable, "value")));
+    facts.attempt = number_in(at(settings, "ATTEMPT"));
+    facts.restarts = number_in(at(settings, "RESTARTS"));
+    for (std::size_t i = 0; i < kFeatures.size(); ++i)
+      facts.features[i] = text(at(settings, kFeatures[i][1]));
+  }
+}
+
+}  // namespace
+
+PodFacts read_pod(const json& pod, const PodFacts* before) {
   PodFacts facts;
   const json& meta = at(pod, "metadata");
   facts.name = text(at(meta, "name"));
@@ -73,14 +89,12 @@ PodFacts read_pod(const json& pod) {
     facts.image = text(at(container, "image"));
     facts.cpu += number_in(at(container, "resources", "requests", "cpu"));
     facts.slots += number_in(at(container, "resources", "limits", "paceline.dev/runtime"));
-    for (const json& variable : at(container, "env")) {
-      if (at(variable, "name") != "PACELINE_SETTINGS") continue;
-      const json settings = json::parse(text(at(variable, "value")));
-      facts.attempt = number_in(at(settings, "ATTEMPT"));
-      facts.restarts = number_in(at(settings, "RESTARTS"));
-      for (std::size_t i = 0; i < kFeatures.size(); ++i)
-        facts.features[i] = text(at(settings, kFeatures[i][1]));
-    }
+    if (before == nullptr || before->uid != facts.uid) read_settings(container, facts);
+  }
+  if (before != nullptr && before->uid == facts.uid) {
+    facts.attempt = before->attempt;
+    facts.restarts = before->restarts;
+    facts.features = before->features;
   }
   return facts;
 }

@@ -87,7 +87,8 @@ struct Facts {
   bool in_outage() const;
 };
 
-PodFacts read_pod(const nlohmann::json& pod);
+/// `before`: what was read of an earlier state of a pod of this name; null: nothing.
+PodFacts read_pod(const nlohmann::json& pod, const PodFacts* before);
 JobFacts read_job(const nlohmann::json& job);
 NodeFacts read_node(const nlohmann::json& node);
 

@@ -37,7 +37,10 @@ void Laws::report(Law law, std::string what) {
 void Laws::on_change(const kube::FakeCluster::Sight& sight) {
   const bool gone = sight.type == kube::WatchEventType::kDeleted;
   if (sight.resource.plural == kube::kPods.plural) {
-    const PodFacts pod = read_pod(sight.object);
+    const auto known =
+        facts_.pods.find(sight.object["metadata"]["name"].get_ref<const std::string&>());
+    const PodFacts pod =
+        read_pod(sight.object, known != facts_.pods.end() ? &known->second : nullptr);
     const std::pair slot(pod.owner, pod.rank);
     const bool live = !gone && !pod.terminal();
     if (const auto it = alive_.find(slot); it != alive_.end() && it->second == pod.name && !live)
@@ -47,7 +50,6 @@ void Laws::on_change(const kube::FakeCluster::Sight& sight) {
       if (!fresh && it->second != pod.name)
         report(Law::kOnePodPerReplica, pod.name + " lives beside " + it->second);
     }
-    const auto known = facts_.pods.find(pod.name);
     const bool opens = known != facts_.pods.end() && known->second.gated && !pod.gated && !gone;
     const bool made = known == facts_.pods.end() && !gone;
     if (gone) {

@@ -10,21 +10,29 @@
 namespace paceline::sim {
 namespace {
 
-/// Every test runs seeds in order for PACELINE_SIM_SECONDS (default 3) and prints how many it ran.
+std::uint64_t number_of(const char* variable, std::uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+/// Every test runs PACELINE_SIM_SCHEDULES seeds in order (default 700) and prints how many it ran:
+/// all tests together run more than 10,000. With PACELINE_SIM_SECONDS it runs seeds for that time.
 /// PACELINE_SIM_SEED runs one seed only.
 void schedules(std::uint64_t from, const Rates& rates) {
-  const char* seconds = std::getenv("PACELINE_SIM_SECONDS");
-  const char* only = std::getenv("PACELINE_SIM_SEED");
+  const std::uint64_t only = number_of("PACELINE_SIM_SEED", 0);
+  const auto seconds = std::chrono::seconds(number_of("PACELINE_SIM_SECONDS", 0));
+  const std::uint64_t enough = only > 0 ? 1 : number_of("PACELINE_SIM_SCHEDULES", 700);
   const auto began = std::chrono::steady_clock::now();
-  const auto end = began + std::chrono::seconds(seconds == nullptr ? 3 : std::atoi(seconds));
-  std::uint64_t seed = only == nullptr ? from : std::strtoull(only, nullptr, 10);
+  const auto more = [&](std::uint64_t done) {
+    return seconds.count() > 0 && only == 0 ? std::chrono::steady_clock::now() < began + seconds
+                                            : done < enough;
+  };
+  std::uint64_t seed = only > 0 ? only : from;
   std::uint64_t done = 0;
-  do {
+  for (; more(done); ++seed, ++done) {
     const auto broken = run_schedule(seed, rates);
     ASSERT_FALSE(broken.has_value()) << broken->what;
-    ++seed;
-    ++done;
-  } while (only == nullptr && std::chrono::steady_clock::now() < end);
+  }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   std::printf("%llu schedules, %.0f a second\n", static_cast<unsigned long long>(done),
               static_cast<double>(done) / took.count());

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
+#include <utility>
 
 #include "common/base/timestamp.hpp"
 #include "common/kube/control/work_queue.hpp"
@@ -211,6 +212,7 @@ void World::count_quota() {
   if (!has_quota_) return;
   int used = 0;
   for (const auto& [name, pod] : facts().pods) used += pod.terminal() ? 0 : 1;
+  if (used == std::exchange(quota_used_, used)) return;
   cluster_.poke(kube::kResourceQuotas, "default", "team",
                 R"({"status":{"used":{"pods":")" + std::to_string(used) + "\"}}}");
 }

@@ -103,6 +103,7 @@ class World {
   Launchers launchers_;
   std::vector<std::unique_ptr<Operator>> operators_;  // the last one leads
   bool has_quota_ = false;
+  int quota_used_ = -1;            // as the quota's status says
   std::set<std::string> deleted_;  // jobs that a user deleted
   int edits_ = 0;
   int foreigners_ = 0;
