@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin: each target is one script, which can be run by itself. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint sanitize bench bench-agent bench-comm bench-loader bench-optim test-rdma coverage cluster cluster-down images release
+.PHONY: help setup build demo test mutants lint sanitize bench bench-agent bench-comm bench-loader bench-optim test-rdma coverage cluster cluster-down images release
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -23,6 +23,9 @@ lint: ## format, static checks and house rules
 
 test-rdma: ## tests of RDMA, on soft RoCE in a virtual machine
 	scripts/test rdma
+
+mutants: ## mistakes put into operator and agent on purpose, each of which a test must notice
+	scripts/mutants
 
 sanitize: ## unit tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
 	scripts/test asan tsan

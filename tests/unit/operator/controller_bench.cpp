@@ -16,7 +16,10 @@ struct ControllerBench::Operator {
                     bench.clock_,
                     stores,
                     executor,
-                    [this](const std::string& key) { queue.add(key); },
+                    [this, &bench](const std::string& key) {
+                      ++bench.enqueued;
+                      queue.add(key);
+                    },
                     [] { return std::string("token"); },
                     [&bench](const std::string&, const std::string&) -> Result<std::string> {
                       ++bench.summary_reads;
@@ -64,6 +67,13 @@ void ControllerBench::restart_operator() {
   operator_ = std::make_unique<Operator>(*this);
 }
 
+void ControllerBench::upgrade_operator(const std::string& runtime_image) {
+  settings_.runtime_image = runtime_image;
+  restart_operator();
+}
+
+Controller& ControllerBench::controller() { return operator_->controller; }
+
 void ControllerBench::create(const kube::Resource& resource, const std::string& ns,
                              const json& object) {
   json document = object;
@@ -109,9 +119,12 @@ bool ControllerBench::work() {
   bool any = false;
   for (auto& feed : operator_->feeds) any = feed.deliver(1000) > 0 || any;
   while (const auto key = operator_->queue.try_get()) {
+    const bool pass = *key == kScheduleKey && around_pass;
+    if (pass) around_pass(true);
     reconciling = true;
     work_once(operator_->queue, operator_->controller, *key);
     reconciling = false;
+    if (pass) around_pass(false);
     any = true;
   }
   while (operator_->controller.summaries().poll_one()) any = true;

@@ -4,6 +4,8 @@
 // Single-threaded; the clock moves when told.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,6 +37,8 @@ class ControllerBench {
   void settle();
   void advance(std::chrono::nanoseconds by);
   void restart_operator();
+  /// A newer operator takes over, which brings another runtime.
+  void upgrade_operator(const std::string& runtime_image);
   /// The pod's trainer runs.
   void start(const std::string& pod);
   /// Every trainer of the job exits 0.
@@ -47,6 +51,7 @@ class ControllerBench {
   std::uint64_t writes() const { return cluster_.counts().writes(); }
   WallTime now() const { return clock_.wall(); }
   kube::FakeCluster& cluster() { return cluster_; }
+  Controller& controller();
 
   std::string summary;  // what rank 0's launcher answers; empty: nothing
   int summary_reads = 0;
@@ -55,6 +60,8 @@ class ControllerBench {
   bool pods_wait = false;       // bound pods do not start by themselves
   bool quota_lags = false;      // the status of quotas is not kept up to date
   bool pods_linger = false;     // deleted pods stay terminating
+  std::atomic<int> enqueued = 0;
+  std::function<void(bool begins)> around_pass;  // called before and after a pass of the scheduler
 
  private:
   struct Operator;

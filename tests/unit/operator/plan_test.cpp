@@ -144,6 +144,15 @@ TEST(Scheduler, PreemptsWholeGangsOfLowerPriorityOnly) {
   EXPECT_EQ(output.waiting.at("high").reason, "Preempting");
 }
 
+TEST(Scheduler, PreemptsNoMoreGangsThanTheRoomNeeds) {
+  Fleet fleet({node("a", 4), node("b", 4), node("c", 4)});
+  fleet.run("one", "a", 4, 1);
+  fleet.run("two", "b", 4, 1);
+  fleet.run("three", "c", 4, 1);
+  fleet.queue("high", 1, 4, 5);
+  EXPECT_EQ(schedule(fleet.input).preempt.size(), 1U);
+}
+
 TEST(Scheduler, NodesWithFaultyGpusAreTakenLast) {
   Fleet fleet({node("a", 8), node("b", 4), node("c", 4)});
   observe::FabricView faulty;

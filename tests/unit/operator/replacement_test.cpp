@@ -140,6 +140,47 @@ TEST(Replacement, ARefusalIsWaitedForAndTheGangStays) {
   EXPECT_EQ(bench.job("j")["status"]["restarts"], 0);
 }
 
+TEST(Replacement, WaitsForAFullQuotaWithoutATry) {
+  ControllerBench bench;
+  bench.add_node("n0", 4);
+  bench.create(kube::kResourceQuotas, "default",
+               {{"metadata", {{"name", "q"}}}, {"spec", {{"hard", {{"pods", "2"}}}}}});
+  bench.settle();
+  bench.add_job("j");
+  bench.settle();
+  ASSERT_EQ(bench.job("j")["status"]["phase"], "Running");
+  ASSERT_TRUE(bench.cluster().erase(kube::kPods, "default", "j-w-1-0"));
+  add_foreign(bench, "foreign", "n0", 1);
+  bench.settle();
+  const json waiting = bench.condition("j", "Restarting");
+  EXPECT_EQ(waiting["reason"], "WaitingForNode") << waiting.dump(1);
+  EXPECT_NE(waiting.dump().find("quota q: pods: 1 needed, 0 of 2 left"), std::string::npos)
+      << waiting.dump(1);
+  bench.cluster().erase(kube::kPods, "default", "foreign");
+  bench.settle();
+  EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << bench.job("j")["status"].dump(1);
+}
+
+TEST(Replacement, KeepsTheRuntimeOfItsGangAfterAnUpgrade) {
+  const auto runtime_of = [](const ControllerBench& bench, const std::string& name) {
+    for (const json& pod : bench.pods("j")) {
+      if (pod["metadata"]["name"] == name)
+        return pod["spec"]["initContainers"][0]["image"].get<std::string>();
+    }
+    return std::string();
+  };
+  ControllerBench bench;
+  bench.add_node("n0", 4);
+  bench.upgrade_operator("runtime:1");
+  bench.add_job("j");
+  bench.settle();
+  ASSERT_EQ(runtime_of(bench, "j-w-1-0"), "runtime:1");
+  bench.upgrade_operator("runtime:2");
+  bench.settle();
+  lose(bench, "j-w-1-0");
+  EXPECT_EQ(runtime_of(bench, "j-w-1-1"), "runtime:1") << "the gang runs one runtime";
+}
+
 TEST(Replacement, GangTimeoutEndsTheWait) {
   ControllerBench bench;
   bench.add_node("n0", 4);

@@ -143,6 +143,34 @@ TEST(Scheduling, AnImpossibleQuotaHoldsBackItsOwnJobOnly) {
       << bench.job("small")["status"].dump(1);
 }
 
+TEST(Scheduling, QuotasThatMayNotConcernThePodsHoldNothingBack) {
+  ControllerBench bench;
+  bench.add_node("n0", 8);
+  // Of a quota with scopes it is not known which pods it counts, and pods here have no limits.
+  bench.create(
+      kube::kResourceQuotas, "default",
+      {{"metadata", {{"name", "scoped"}}},
+       {"spec", {{"hard", {{"requests.cpu", "1"}}}, {"scopes", json::array({"Terminating"})}}}});
+  bench.create(kube::kResourceQuotas, "default",
+               {{"metadata", {{"name", "limits"}}}, {"spec", {{"hard", {{"limits.cpu", "1"}}}}}});
+  bench.settle();
+  bench.add_job("j");
+  bench.settle();
+  EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << bench.job("j")["status"].dump(1);
+}
+
+TEST(Scheduling, ADefaultPriorityClassThatPreemptsIsRefusedByName) {
+  ControllerBench bench;
+  bench.add_node("n0", 8);
+  bench.create(kube::kPriorityClasses, "",
+               {{"metadata", {{"name", "usual"}}}, {"value", 10}, {"globalDefault", true}});
+  bench.settle();
+  bench.add_job("j");
+  bench.settle();
+  EXPECT_EQ(reason(bench, "j"), "PriorityClassPreempts") << bench.job("j")["status"].dump(1);
+  EXPECT_NE(bench.job("j")["status"].dump().find("usual"), std::string::npos);
+}
+
 TEST(Scheduling, TheGatesOfOthersStay) {
   ControllerBench bench;
   bench.add_node("n0", 8);

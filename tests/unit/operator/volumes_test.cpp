@@ -142,11 +142,16 @@ TEST(Volumes, AClaimThatGoesWhileTheJobWaitsStopsItBeforeAnyPod) {
   bench.settle();
   ASSERT_EQ(bench.job("j")["status"]["reason"], "WaitingForRoom")
       << bench.job("j")["status"].dump(1);
+  bench.add_job("next");
+  bench.settle();
+  ASSERT_EQ(bench.job("next")["status"]["reason"], "WaitingForRoom");
   bench.cluster().erase(kube::kPersistentVolumeClaims, "default", "data");
   bench.finish("first");
   EXPECT_EQ(bench.job("j")["status"]["reason"], "VolumeClaimNotFound")
       << bench.job("j")["status"].dump(1);
   EXPECT_TRUE(bench.pods("j").empty());
+  EXPECT_EQ(bench.job("next")["status"]["phase"], "Running")
+      << "the room of the dropped placement is free: " << bench.job("next")["status"].dump(1);
 }
 
 TEST(Volumes, AGangThatFitsOnlyOutOfReachWaitsAndSaysSo) {

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// When the scheduler passes over the cluster, what it holds meanwhile, and what is counted.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+
+#include "tests/unit/operator/controller_bench.hpp"
+
+namespace paceline::apply {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kOldTaint = R"({"spec":{"taints":[{"key":"old","effect":"NoSchedule"}]}})";
+constexpr const char* kNewTaint = R"({"spec":{"taints":[{"key":"new","effect":"NoSchedule"}]}})";
+
+json cpus_of_each(const std::string& cpu) {
+  const json container = {{"name", "trainer"},
+                          {"image", "i"},
+                          {"command", {"train"}},
+                          {"resources", {{"requests", {{"cpu", cpu}}}}}};
+  const json pod = {{"spec", {{"containers", json::array({container})}}}};
+  return {{"roles", json::array({{{"name", "w"}, {"replicas", 2}, {"template", pod}}})}};
+}
+
+/// True if the controller answered another thread while it computed a placement.
+bool answers_meanwhile() {
+  ControllerBench bench;
+  for (int i = 0; i < 300; ++i) bench.add_node("n" + std::to_string(i), 1);
+  // Of each shape there is one job, so that the pass looks at every node for each of them.
+  for (int i = 0; i < 40; ++i)
+    bench.add_job("j" + std::to_string(i), cpus_of_each(std::to_string(1001 + i) + "m"));
+  constexpr std::uint64_t kNone = ~0ULL;
+  std::atomic<std::uint64_t> awaited = kNone;
+  std::atomic<int> before = 0;
+  std::atomic<bool> seen = false;
+  bool answered = false;
+  bench.around_pass = [&](bool begins) {
+    // A pass that holds the lock to its end has woken its jobs when another thread sees it.
+    const bool woke = bench.enqueued > before;
+    if (!begins) answered = answered || (woke && seen);
+    seen = false;
+    before = bench.enqueued.load();
+    awaited = begins ? bench.controller().counters().scheduler_passes + 1 : kNone;
+  };
+  const std::jthread other([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      const bool computes = bench.controller().counters().scheduler_passes == awaited;
+      if (computes && bench.enqueued == before) seen = true;
+    }
+  });
+  bench.settle();
+  return answered;
+}
+
+TEST(Pass, OthersUseTheControllerMeanwhile) {
+  // On a busy machine the other thread may sleep during a pass.
+  bool answered = false;
+  for (int i = 0; i < 20 && !answered; ++i) answered = answers_meanwhile();
+  EXPECT_TRUE(answered) << "the controller answers nobody while it computes";
+}
+
+TEST(Pass, NoneWhileNoJobWaits) {
+  ControllerBench bench;
+  bench.add_node("n0", 4);
+  bench.add_job("j");
+  bench.settle();
+  ASSERT_EQ(bench.job("j")["status"]["phase"], "Running");
+  const std::uint64_t passes = bench.controller().counters().scheduler_passes;
+  for (int i = 1; i < 10; ++i) bench.add_node("n" + std::to_string(i), 4);
+  bench.settle();
+  EXPECT_EQ(bench.controller().counters().scheduler_passes, passes);
+}
+
+TEST(Pass, FollowsATaintThatReplacesAnother) {
+  ControllerBench bench;
+  bench.add_node("n0", 4);
+  bench.cluster().poke(kube::kNodes, "", "n0", kOldTaint);
+  json spec = cpus_of_each("1");
+  spec["roles"][0]["template"]["spec"]["tolerations"] =
+      json::array({{{"key", "new"}, {"operator", "Exists"}}});
+  bench.add_job("j", spec);
+  bench.settle();
+  ASSERT_EQ(bench.job("j")["status"]["phase"], "Queued");
+  bench.cluster().poke(kube::kNodes, "", "n0", kNewTaint);
+  bench.settle();
+  EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << bench.job("j")["status"].dump(1);
+}
+
+TEST(Pass, AnInternalErrorIsCounted) {
+  ControllerBench bench;
+  bench.controller().contain("default/j", std::runtime_error("simulated"));
+  EXPECT_EQ(bench.controller().counters().internal_errors, 1U);
+}
+
+TEST(Gauge, KnowsTheJobsOfAnEarlierOperator) {
+  ControllerBench bench;
+  bench.add_node("n0", 2);
+  bench.add_job("running");
+  bench.settle();
+  bench.add_job("waiting");
+  bench.settle();
+  const std::map<std::string, std::int64_t> jobs{{"Queued", 1}, {"Running", 1}};
+  const auto now = [&] {
+    auto phases = bench.controller().counters().jobs_by_phase;
+    std::erase_if(phases, [](const auto& phase) { return phase.second == 0; });
+    return phases;
+  };
+  EXPECT_EQ(now(), jobs);
+  bench.restart_operator();
+  bench.settle();
+  EXPECT_EQ(now(), jobs);
+}
+
+}  // namespace
+}  // namespace paceline::apply
