@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 
+#include "operator/api/containers.hpp"
 #include "operator/api/object_reader.hpp"
 
 namespace paceline::api {
@@ -11,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-enum class Shape { kText, kInteger, kObject, kObjects, kTexts, kQuantities };
+enum class Shape { kText, kInteger, kObject, kObjects, kTexts, kQuantity, kQuantities };
 
 struct Rule {
   std::string_view path;  // keys below the pod's spec; "*" stands for each element of a list
@@ -22,6 +23,7 @@ constexpr std::array kPodRules{
     Rule{"volumes", Shape::kObjects},
     Rule{"volumes/*/persistentVolumeClaim", Shape::kObject},
     Rule{"volumes/*/persistentVolumeClaim/claimName", Shape::kText},
+    Rule{"volumes/*/emptyDir/sizeLimit", Shape::kQuantity},
     Rule{"initContainers", Shape::kObjects},
     Rule{"securityContext", Shape::kObject},
     Rule{"nodeSelector", Shape::kTexts},
@@ -51,6 +53,7 @@ constexpr std::array kPodRules{
 constexpr std::array kContainerRules{
     Rule{"env", Shape::kObjects},
     Rule{"env/*/name", Shape::kText},
+    Rule{"env/*/valueFrom/resourceFieldRef/divisor", Shape::kQuantity},
     Rule{"volumeMounts", Shape::kObjects},
     Rule{"terminationMessagePath", Shape::kText},
     Rule{"resources", Shape::kObject},
@@ -65,6 +68,19 @@ bool all(const json& list, bool (*holds)(const json&)) {
   return true;
 }
 
+/// The API server's error about a quantity does not name the field, so it must be found here. It
+/// names the field of a negative one.
+bool is_quantity(const json& value) {
+  if (!value.is_string()) return value.is_number();
+  std::string_view text = value.get_ref<const std::string&>();
+  constexpr std::string_view kBlanks = " \t\n\r\f\v";  // the API server strips them
+  const std::size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return false;
+  text = text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
+  if (text.starts_with('-')) text.remove_prefix(1);
+  return api::parse_quantity_text(text).has_value();
+}
+
 bool has(const json& value, Shape shape) {
   switch (shape) {
     case Shape::kText: return value.is_string();
@@ -74,9 +90,8 @@ bool has(const json& value, Shape shape) {
       return value.is_array() && all(value, [](const json& v) { return v.is_object(); });
     case Shape::kTexts:
       return value.is_object() && all(value, [](const json& v) { return v.is_string(); });
-    case Shape::kQuantities:
-      return value.is_object() &&
-             all(value, [](const json& v) { return v.is_string() || v.is_number(); });
+    case Shape::kQuantity: return is_quantity(value);
+    case Shape::kQuantities: return value.is_object();
   }
   return false;
 }
@@ -92,6 +107,7 @@ FieldError wrong(Shape shape, std::string path, const json& value) {
     case Shape::kObjects: return error("is not a list of objects", "write a list of - key: value");
     case Shape::kTexts:
       return error("is not an object of strings", "write key: value pairs, and quote the values");
+    case Shape::kQuantity: return error("is not a quantity", "write for example 500m, 2 or 64Gi");
     case Shape::kQuantities:
       return error("is not an object of quantities", "write pairs such as cpu: \"2\"");
   }
@@ -102,7 +118,14 @@ void check(const json& value, std::string_view rest, Shape shape, const std::str
            FieldErrors& errors) {
   if (value.is_null()) return;
   if (rest.empty()) {
-    if (!has(value, shape)) errors.push_back(wrong(shape, path, value));
+    if (!has(value, shape)) {
+      errors.push_back(wrong(shape, path, value));
+    } else if (shape == Shape::kQuantities) {
+      for (const auto& [name, amount] : value.items()) {
+        if (!is_quantity(amount))
+          errors.push_back(wrong(Shape::kQuantity, path + "[" + name + "]", amount));
+      }
+    }
     return;
   }
   const std::size_t slash = rest.find('/');

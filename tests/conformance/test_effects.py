@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +20,6 @@ from test_properties import spec_properties
 from testbed import Operator
 
 SPACE = "effects"
-NODES = [f"effects-{number}" for number in range(8)]
 ROOM = {"cpu": "64", "memory": "256Gi", "pods": "250", "nvidia.com/gpu": "64"}
 PORT = 18081
 
@@ -38,12 +39,33 @@ def tell_node(kube: Kube, name: str, ready: str, more: Object | None = None) -> 
     kube.patch("nodes", "", name, {"status": status}, "status")
 
 
+@contextmanager
+def operator_at_work(
+    admin: Kube, folder: Path, prefix: str, kubeconfig: Path | None = None
+) -> Iterator[None]:
+    """An operator, and eight nodes named after the prefix; the first one has two tokens."""
+    nodes = [f"{prefix}-{number}" for number in range(8)]
+    for name in nodes:
+        add_node(admin, name, {"example.com/token": "2"} if name == nodes[0] else {})
+    flags = ["--no-leader-elect", "--http-listen", f"127.0.0.1:{PORT}"]
+    operator = Operator(kubeconfig or admin.kubeconfig, folder, flags)
+    operator.port = PORT
+    operator.start()
+    operator.wait_ready()
+    try:
+        yield
+        assert "internal error" not in operator.log.read_text(errors="replace"), operator.tail()
+        assert operator.stop() == 0, operator.tail()
+    finally:
+        operator.stop()
+        for name in nodes:
+            admin.delete("nodes", "", name)
+
+
 @pytest.fixture(scope="module")
 def kube(admin: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube]:
     """The API server with nodes, profiles, classes and a namespace, and an operator at work."""
     admin.create("namespaces", "", {"metadata": {"name": SPACE}})
-    for number, name in enumerate(NODES):
-        add_node(admin, name, {"example.com/token": "2"} if number == 0 else {})
     for name, value in (("low", 1), ("high", 2)):
         body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never"}
         admin.create("priorityclasses", "", body)
@@ -51,15 +73,8 @@ def kube(admin: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube
         spec = {"acceleration": {"numerics": numerics}}
         head = {"apiVersion": "paceline.dev/v1alpha1", "kind": "RuntimeProfile"}
         admin.create("runtimeprofiles", "", {**head, "metadata": {"name": name}, "spec": spec})
-    flags = ["--no-leader-elect", "--http-listen", f"127.0.0.1:{PORT}"]
-    operator = Operator(admin.kubeconfig, tmp_path_factory.mktemp("operator"), flags)
-    operator.port = PORT
-    operator.start()
-    operator.wait_ready()
-    yield admin
-    assert operator.stop() == 0, operator.tail()
-    for name in NODES:
-        admin.delete("nodes", "", name)
+    with operator_at_work(admin, tmp_path_factory.mktemp("operator"), "effects"):
+        yield admin
 
 
 def create(kube: Kube, name: str, spec: Object) -> JobHandle:
@@ -235,7 +250,7 @@ def test_gang_timeout_takes_the_set_back(kube: Kube) -> None:
 
 def test_lost_node_is_left(kube: Kube) -> None:
     """Two jobs, one of them patient, on a node that falls silent: one leaves it."""
-    node = NODES[-1]
+    node = "effects-7"
     select = {"kubernetes.io/hostname": node}
     kube.patch("nodes", "", node, {"metadata": {"labels": select}})
     pod = {"roles": [{"template": {"spec": {"nodeSelector": select}}}]}

@@ -118,6 +118,16 @@ TEST(TemplateShape, NamesTheFieldAndTheRemedy) {
             spec + "securityContext: [1] is not an object; write key: value pairs");
   EXPECT_EQ(message("/spec/volumes", 5),
             spec + "volumes: 5 is not a list of objects; write a list of - key: value");
+  EXPECT_EQ(message("/spec/containers/0/resources/limits/memory", "64GB"),
+            spec +
+                "containers[0].resources.limits[memory]: \"64GB\" is not a quantity; write for "
+                "example 500m, 2 or 64Gi");
+  EXPECT_EQ(message("/spec/volumes/0/emptyDir/sizeLimit", true),
+            spec +
+                "volumes[0].emptyDir.sizeLimit: true is not a quantity; write for example "
+                "500m, 2 or 64Gi");
+  for (const char* good : {" 1Gi ", "1e3", "1E", ".5", "5.", "+2", "-1", "100m"})
+    EXPECT_EQ(message("/spec/containers/0/resources/limits/memory", good), "") << good;
 }
 
 }  // namespace
