@@ -219,8 +219,8 @@ std::vector<std::pair<std::string, std::int64_t>> pairs(
 const std::string* NodeView::label(std::string_view key) const {
   const auto it =
       std::lower_bound(labels.begin(), labels.end(), key,
-                       [](const auto& entry, std::string_view k) { return entry.first < k; });
-  return it != labels.end() && it->first == key ? &it->second : nullptr;
+                       [](const auto& entry, std::string_view k) { return entry.first.get() < k; });
+  return it != labels.end() && it->first.get() == key ? &it->second.get() : nullptr;
 }
 
 Result<PodView> project_pod(std::string_view json) {
@@ -241,7 +241,7 @@ Result<PodView> project_pod(std::string_view json) {
 Result<NodeView> project_node(std::string_view json) {
   return with_json<NodeView>(json, [](const element& node, NodeView& view) {
     for (const auto field : kube::fields(at(node, "metadata", "labels")))
-      view.labels.emplace_back(field.key, text(field.value));
+      view.labels.emplace_back(std::string(field.key), std::string(text(field.value)));
     std::sort(view.labels.begin(), view.labels.end());
     for (const element taint : items(at(node, "spec", "taints"))) {
       view.taints.push_back({std::string(text(at(taint, "key"))),

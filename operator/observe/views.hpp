@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include <boost/flyweight.hpp>
+
 #include "common/base/clock.hpp"
 #include "common/base/error.hpp"
 #include "common/kube/api/object_meta.hpp"
@@ -72,9 +74,13 @@ struct Taint {
   bool operator==(const Taint&) const = default;
 };
 
+/// Text that is kept once, however many nodes have it. Node feature discovery alone gives each node
+/// a hundred labels, and nearly all nodes the same.
+using SharedText = boost::flyweight<std::string>;
+
 struct NodeView {
   kube::ObjectMeta meta;
-  std::vector<std::pair<std::string, std::string>> labels;  // sorted
+  std::vector<std::pair<SharedText, SharedText>> labels;  // sorted
   std::vector<Taint> taints;
   Resources allocatable;
   bool unschedulable = false;

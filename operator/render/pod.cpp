@@ -142,11 +142,13 @@ json runtime_container(const json& pod, const json& trainer, const PodInputs& in
                    {"capabilities", {{"drop", {"ALL"}}}},
                    {"seccompProfile", {{"type", "RuntimeDefault"}}},
                    {"runAsNonRoot", true}};
-  // The namespace may allow only a range of users: keep the pod's own user unless it is root.
+  // The image names a user that is not root. A security policy may choose another: OpenShift allows
+  // a range of users in each namespace, and takes one if the pod names none. So none is named here,
+  // unless the container would inherit root.
   const auto context = pod.find("securityContext");
   const json user =
       context != pod.end() && context->is_object() ? context->value("runAsUser", json()) : json();
-  if (!user.is_number_integer() || user == 0) security["runAsUser"] = kRuntimeUser;
+  if (user.is_number_integer() && user == 0) security["runAsUser"] = kRuntimeUser;
   return {{"name", contract::kRuntimeInitContainer},
           {"image", inputs.runtime_image},
           {"imagePullPolicy", inputs.pull_policy},

@@ -47,6 +47,7 @@ def admin() -> Kube:
     objects = [item for item in yaml.safe_load_all(rendered.stdout) if item]
     kinds = {
         "CustomResourceDefinition",
+        "FlowSchema",
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
     }

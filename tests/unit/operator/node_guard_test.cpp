@@ -22,7 +22,7 @@ NodePtr node_view(const std::string& name, bool ready, WallTime since = kStart,
   view->meta.name = name;
   view->ready = ready;
   view->ready_since = since;
-  if (!zone.empty()) view->labels = {{"topology.kubernetes.io/zone", zone}};
+  if (!zone.empty()) view->labels.emplace_back("topology.kubernetes.io/zone", zone);
   return view;
 }
 

@@ -286,7 +286,8 @@ TEST(Scheduler, QuotaKeepsBackTheGangAndItsNamespace) {
 
 TEST(Constraints, TaintsSelectorsAndAffinity) {
   auto view = node("a", 4);
-  view.labels = {{"gpu", "h200"}, {"zone", "z1"}};
+  view.labels.emplace_back("gpu", "h200");
+  view.labels.emplace_back("zone", "z1");
   const auto why = [&](const char* spec) {
     return refusal(read_constraints(nlohmann::json::parse(spec)), view);
   };

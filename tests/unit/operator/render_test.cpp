@@ -165,6 +165,21 @@ TEST(Render, APodWithASlotHasNothingToCopy) {
   EXPECT_EQ(copies["spec"]["initContainers"][0]["name"], "paceline-runtime");
 }
 
+TEST(Render, TheRuntimeIsCopiedByTheImagesUserUnlessThePodsIsRoot) {
+  const auto user = [](const json& context) {
+    json with = document();
+    with["spec"]["roles"][0]["template"]["spec"]["securityContext"] = context;
+    const auto job = api::parse_training_job(with);
+    const json pod = render_pod(*job, api::replicas_of(job->spec).at(0), {});
+    const json& security = pod["spec"]["initContainers"][0]["securityContext"];
+    EXPECT_EQ(security["runAsNonRoot"], true);
+    return security.value("runAsUser", json());
+  };
+  EXPECT_EQ(user({{"fsGroup", 5}}), json()) << "a namespace may allow a range that lacks it";
+  EXPECT_EQ(user({{"runAsUser", 1000710000}}), json());
+  EXPECT_EQ(user({{"runAsUser", 0}}), json(65532));
+}
+
 TEST(Render, ASlotIsAskedForBesideWhatTheTemplateAsksFor) {
   for (const json& resources :
        {json{{"limits", {{"nvidia.com/gpu", 1}}}, {"requests", {{"cpu", "2"}}}}, json("text"),
