@@ -164,7 +164,8 @@ Status Reflector::watch(const std::stop_token& stop) {
       resource_, options_.ns, options,
       [&](const WatchEvent& event) {
         heard = true;
-        backoff_ = std::chrono::milliseconds(0);
+        // The events of a list that never ends are no success: back off before the next one.
+        if (!filling) backoff_ = std::chrono::milliseconds(0);
         if (filling) {
           if (event.type == WatchEventType::kAdded) add(event.object);
           if (event.type == WatchEventType::kBookmark && ends_initial_events(event.object)) {
@@ -172,6 +173,7 @@ Status Reflector::watch(const std::stop_token& stop) {
             resource_version_ = std::to_string(version);
             sink_.end_replace(version);
             filling = false;
+            backoff_ = std::chrono::milliseconds(0);
           }
           return !stop.stop_requested();
         }

@@ -137,6 +137,70 @@ TEST_F(StreamingReflectorTest, ResourceThatIsNotThereIsEmptyUntilItIs) {
   running.join();
 }
 
+/// Each list breaks after its first object.
+class CutLists final : public Api {
+ public:
+  explicit CutLists(Api& inner) : inner_(inner) {}
+  using Answer = Result<std::string>;
+  Answer get(const Resource& r, const std::string& ns, const std::string& name,
+             const std::stop_token& stop) override {
+    return inner_.get(r, ns, name, stop);
+  }
+  Answer list(const Resource& r, const std::string& ns, const ListOptions& o,
+              const std::stop_token& stop) override {
+    return inner_.list(r, ns, o, stop);
+  }
+  Answer create(const Resource& r, const std::string& ns, const std::string& body,
+                const WriteOptions& o, const std::stop_token& stop) override {
+    return inner_.create(r, ns, body, o, stop);
+  }
+  Answer update(const Resource& r, const std::string& ns, const std::string& name,
+                const std::string& body, const WriteOptions& o,
+                const std::stop_token& stop) override {
+    return inner_.update(r, ns, name, body, o, stop);
+  }
+  Answer patch(const Resource& r, const std::string& ns, const std::string& name,
+               const std::string& body, const PatchOptions& o,
+               const std::stop_token& stop) override {
+    return inner_.patch(r, ns, name, body, o, stop);
+  }
+  Answer remove(const Resource& r, const std::string& ns, const std::string& name,
+                const DeleteOptions& o, const std::stop_token& stop) override {
+    return inner_.remove(r, ns, name, o, stop);
+  }
+  Status watch(const Resource& r, const std::string& ns, const WatchOptions& o,
+               const WatchHandler& handler, const std::stop_token& stop) override {
+    const auto first = [&](const WatchEvent& event) {
+      (void)handler(event);
+      return false;
+    };
+    (void)inner_.watch(r, ns, o, first, stop);
+    return fail(Code::kUnavailable, Origin::kHttp, "cut");
+  }
+  Answer get_raw(const std::string& path, const std::stop_token& stop) override {
+    return inner_.get_raw(path, stop);
+  }
+
+ private:
+  Api& inner_;
+};
+
+TEST_F(StreamingReflectorTest, ListsThatBreakHalfwayComeEverMoreSlowly) {
+  CutLists cut(*api);
+  ReflectorOptions slow = options(true);
+  slow.min_backoff = 50ms;
+  slow.max_backoff = 10s;
+  Reflector cut_off{cut, kConfigMaps, slow, store};
+  const auto began = std::chrono::steady_clock::now();
+  running = std::jthread([&](const std::stop_token& stop) { cut_off.run(stop); });
+  ASSERT_TRUE(eventually([&] { return cut_off.counts().lists >= 5; }));
+  // At least half of 50, 100, 200 and 400 ms.
+  EXPECT_GE(std::chrono::steady_clock::now() - began, 375ms);
+  EXPECT_FALSE(store.synced());
+  running.request_stop();
+  running.join();
+}
+
 TEST_F(StreamingReflectorTest, AMissingResourceKeepsOthersWaiting) {
   cluster.set_faults(
       [](const http::Request&) -> std::optional<Fault> { return Fault{.status = 404}; });
