@@ -86,6 +86,23 @@ TEST(Recovery, AnEvictionForALimitOfItsOwnCostsARestart) {
     EXPECT_EQ(pod_that_says(other), Outcome::kLost) << other;
 }
 
+TEST(Recovery, AGangThatIsNotBoundInTimeIsTakenBack) {
+  JobBench bench(nlohmann::json{{"scheduling", {{"gangTimeout", "5m"}}}});
+  bench.run();
+  BenchPod& unbound = bench.pod(1);
+  unbound.node.clear();
+  unbound.phase = observe::PodPhase::kPending;
+  unbound.trainer = observe::TrainerState::kNone;
+  unbound.created = bench.now;
+  bench.advance(std::chrono::minutes(4));
+  EXPECT_TRUE(bench.step().status.placed());
+  bench.advance(std::chrono::minutes(1));
+  const Plan plan = bench.step();
+  EXPECT_FALSE(plan.status.placed());
+  EXPECT_TRUE(plan.status.is(status::kPlaced, "BindTimeout"))
+      << api::write_status(plan.status).dump(1);
+}
+
 TEST(Recovery, RequestsOfTheWholePodReplaceThoseOfItsContainers) {
   const nlohmann::json pod = {
       {"metadata", {{"name", "p"}}},
