@@ -87,13 +87,12 @@ std::size_t words_of(const std::int64_t* layout) {
 // small tensor within its own object, so the lines around them are what it will read. After a
 // backward the caches have lost them. If the object is gone, the hint does no harm.
 void fetch(const void* object, const std::int64_t* layout) {
-  constexpr std::ptrdiff_t kLine = 64;
-  const auto* const sizes =
-      reinterpret_cast<const char*>(static_cast<std::uintptr_t>(layout[kSizesAt]));
+  constexpr std::uintptr_t kLine = 64;
+  const auto sizes = static_cast<std::uintptr_t>(layout[kSizesAt]);
   __builtin_prefetch(object);
-  __builtin_prefetch(sizes - kLine);
-  __builtin_prefetch(sizes);
-  __builtin_prefetch(sizes + kLine);
+  // Numbers until here: a scalar has no sizes, and there are no lines around a null pointer.
+  for (const std::uintptr_t line : {sizes - kLine, sizes, sizes + kLine})
+    __builtin_prefetch(reinterpret_cast<const void*>(line));
 }
 
 }  // namespace
