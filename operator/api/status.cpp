@@ -126,6 +126,7 @@ JobStatus read_status(const nlohmann::json& object) {
       status.placement = parse_placement_text(names);
     status.slots = text(*placement, "runtime") == "Slot";
     status.runtime_image = text(*placement, "runtimeImage");
+    status.contract = static_cast<int>(number(*placement, "contract"));
     status.placed_spec = text(*placement, "spec");
   }
   if (const auto acceleration = value.find("acceleration");
@@ -188,6 +189,7 @@ nlohmann::json write_status(const JobStatus& status) {
         placement["nodes"].push_back({{"name", node.name}, {"pods", node.pods}});
     }
     put(placement, "runtimeImage", status.runtime_image);
+    if (status.contract > 0) placement["contract"] = status.contract;
     put(placement, "spec", status.placed_spec);
   }
   if (status.acceleration) value["acceleration"] = status_of(*status.acceleration);

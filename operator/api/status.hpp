@@ -63,6 +63,7 @@ struct JobStatus {
   // of the present placement: its pods get the runtime from slots of their nodes
   bool slots = false;
   std::string runtime_image;  // of the present placement, whatever a later operator is started with
+  int contract = 0;  // contract::kRuntimeContract of the present placement; 0: of older operators
   std::string placed_spec;  // api::fingerprint of the spec that the present placement was made for
   std::optional<Acceleration> acceleration;  // of the present placement, for all its pods
   std::vector<ExcludedNode> excluded_nodes;  // oldest first
