@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two sides of the create + ungate benchmark that are not the operator:
-// - `gang_writes write` is the baseline: it creates gated pods from a template and ungates them,
-// with
-//   plain parallel requests.
+// The two sides of bench/gang_writes that are not the operator:
+// - `gang_writes write` is the baseline: it creates pods from a template, with plain parallel
+//   requests.
 // - `gang_writes observe` is the stop watch of both: one watch, from the first pod that appears to
-//   the last that is ungated.
+//   the last.
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -66,12 +65,10 @@ std::jthread watch_all_pods(kube::Api& api) {
 }
 
 int write(kube::Api& api, const std::string& ns, const std::string& template_file, int jobs,
-          int pods, int threads, bool ungate) {
+          int pods, int threads) {
   const std::jthread watcher = watch_all_pods(api);
   std::ifstream file(template_file);
   const json model = json::parse(file);
-  // Like the operator: all pods of a gang are created before its first is ungated. Gangs are
-  // independent of each other.
   const auto name = [&](int i) {
     return "plain-" + std::to_string(i / pods) + "-worker-" + std::to_string(i % pods) + "-0";
   };
@@ -80,14 +77,10 @@ int write(kube::Api& api, const std::string& ns, const std::string& template_fil
     pod["metadata"]["name"] = name(i);
     return api.create(kube::kPods, ns, pod.dump());
   });
-  if (!ungate) return 0;
-  const std::string patch = R"({"spec":{"schedulingGates":null}})";
-  in_parallel(jobs * pods, threads,
-              [&](int i) { return api.patch(kube::kPods, ns, name(i), patch); });
   return 0;
 }
 
-int observe(kube::Api& api, const std::string& ns, int expected, bool ungated, int timeout_s) {
+int observe(kube::Api& api, const std::string& ns, int expected, int timeout_s) {
   const auto listed = api.list(kube::kPods, ns, {});
   if (!listed) {
     std::fprintf(stderr, "gang_writes: %s\n", to_string(listed.error()).c_str());
@@ -110,12 +103,8 @@ int observe(kube::Api& api, const std::string& ns, int expected, bool ungated, i
       options.resource_version = std::to_string(kube::version_of(event.object));
       if (event.type == kube::WatchEventType::kBookmark) return true;
       if (!first) first = clock.steady();
-      const bool counts =
-          !ungated || event.object.find("schedulingGates") == std::string_view::npos;
-      if (counts) {
-        const auto at = event.object.find("\"name\":\"");
-        done.emplace(event.object.substr(at + 8, event.object.find('"', at + 8) - at - 8));
-      }
+      const auto at = event.object.find("\"name\":\"");
+      done.emplace(event.object.substr(at + 8, event.object.find('"', at + 8) - at - 8));
       return !complete();
     });
   }
@@ -132,21 +121,19 @@ int observe(kube::Api& api, const std::string& ns, int expected, bool ungated, i
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("The baseline and the stop watch of the create + ungate benchmark");
+  CLI::App app("The baseline and the stop watch of the benchmark of written pods");
   app.require_subcommand(1);
   std::string ns = "default";
   int jobs = 100;
   int pods = 20;
   int connections = 32;
   int timeout_s = 300;
-  bool create_only = false;
   std::string template_file;
   app.add_option("--namespace", ns);
   app.add_option("--jobs", jobs);
   app.add_option("--pods", pods, "pods of a job");
-  app.add_flag("--create-only", create_only);
   CLI::App* writer = app.add_subcommand("write");
-  writer->add_option("--template", template_file, "a gated pod as JSON")->required();
+  writer->add_option("--template", template_file, "a pod as JSON")->required();
   writer->add_option("--connections", connections);
   CLI::App* observer = app.add_subcommand("observe");
   observer->add_option("--timeout", timeout_s, "seconds");
@@ -165,6 +152,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "gang_writes: %s\n", paceline::to_string(api.error()).c_str());
     return 2;
   }
-  if (observer->parsed()) return observe(**api, ns, jobs * pods, !create_only, timeout_s);
-  return write(**api, ns, template_file, jobs, pods, connections, !create_only);
+  if (observer->parsed()) return observe(**api, ns, jobs * pods, timeout_s);
+  return write(**api, ns, template_file, jobs, pods, connections);
 }

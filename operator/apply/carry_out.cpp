@@ -16,6 +16,7 @@ using nlohmann::json;
 namespace {
 
 constexpr std::chrono::nanoseconds kCountInterval = std::chrono::seconds(1);
+constexpr std::chrono::nanoseconds kFirstLook = std::chrono::seconds(1);
 
 /// True if the two differ only in what follows from the number of pods in each state.
 bool differ_in_counts_only(const api::JobStatus& before, api::JobStatus after) {
@@ -47,6 +48,18 @@ std::optional<std::chrono::nanoseconds> Controller::count_pause(const JobState& 
                                             : std::nullopt;
 }
 
+std::optional<std::chrono::nanoseconds> Controller::first_pause(JobState& state,
+                                                                const api::JobStatus& before,
+                                                                const plan::Plan& plan) const {
+  const bool only_new =
+      before == api::JobStatus{} && plan.queued && !plan.acts() && plan.status.reason == "Queued";
+  if (!only_new) return std::nullopt;
+  if (!state.new_since) state.new_since = parts_.clock.steady();
+  const auto left = *state.new_since + kFirstLook - parts_.clock.steady();
+  return left > std::chrono::nanoseconds(0) ? std::optional<std::chrono::nanoseconds>(left)
+                                            : std::nullopt;
+}
+
 Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>& state,
                               plan::Plan& plan) {
   Outcome outcome{false, plan.requeue_after};
@@ -55,7 +68,9 @@ Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>
     outcome.again = left;
     return outcome;
   }
-  if (plan.status != job->status) {
+  if (const auto left = first_pause(*state, job->status, plan)) {
+    outcome.again = left;
+  } else if (plan.status != job->status) {
     auto written = write_status(job, state, plan);
     if (!written) return written.error();
     current = *written;
@@ -124,7 +139,7 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
     if (done.refusal) {
       const std::lock_guard lock(mutex_);
       state->memory.refusal = done.refusal;
-      state->checked_generation = -1;  // the dry run no longer tells the truth
+      state->checked_spec.clear();  // the dry run no longer tells the truth
       if (plan.status.is_true(status::kRestarting)) state->back_off(parts_.clock.wall());
       return Outcome{false, std::chrono::milliseconds(0)};
     }

@@ -129,6 +129,7 @@ void Controller::forget(const std::string& key, const std::string& uid) {
   const auto known = uid_of_key_.find(key);
   if (known == uid_of_key_.end() || known->second == uid) return;
   if (const auto it = states_.find(known->second); it != states_.end()) {
+    orphans_version_ = std::max(orphans_version_, it->second->pods_version);
     count_phase(*it->second, "");
     states_.erase(it);
   }
@@ -139,10 +140,7 @@ void Controller::forget(const std::string& key, const std::string& uid) {
 }
 
 Outcome Controller::reconcile(const std::string& key) {
-  if (key == kScheduleKey) {
-    schedule();
-    return {};
-  }
+  if (key == kScheduleKey) return {false, schedule()};
   if (key.starts_with(kNodeKey)) return mark(key.substr(kNodeKey.size()));
   return reconcile_job(key);
 }
@@ -189,15 +187,15 @@ Outcome Controller::reconcile_job(const std::string& key) {
         {*job, pods, [this](const std::string& name) { return parts_.stores.nodes.get(name); },
          parts_.clock.wall(), memory,
          parts_.stores.profiles.get(profile.empty() ? api::kDefaultProfile : profile),
-         [this] { return parts_.stores.nodes.list(); }, actuator_.settings().runtime_image});
+         [this] { return parts_.stores.nodes.list(); }, actuator_.settings().runtime_image,
+         memory.admission && may_be_held_back(*job, *state)});
   };
   plan::Plan plan = decide();
   // Refused here, a job neither waits in the queue nor evicts another one.
   if ((plan.queued || !plan.find_nodes.empty()) && !look_around(job, state, plan)) plan = decide();
   learn_needs(job, state, plan);
   if (plan.status.placed() && !job->status.placed() && !prepare(job, state, plan)) plan = decide();
-  const bool replaces = std::any_of(plan.creates.begin(), plan.creates.end(),
-                                    [](const auto& create) { return !create.gated; });
+  const bool replaces = !plan.creates.empty() && plan.status.is_true("Restarting");
   // The launchers may have restarted ranks since the last read: give the replacement their count.
   if (replaces && plan.status != job->status && !summary_is_fresh(*state)) return {};
   return carry_out(job, state, plan);
@@ -208,10 +206,9 @@ Done Controller::check_pods(const JobPtr& job, const std::shared_ptr<JobState>& 
   std::string priority;
   int value = 0;
   if (auto refused = priority_of(*job, priority, value)) return refused_with(std::move(*refused));
-  const std::int64_t generation = job->job.metadata.generation;
   {
     const std::lock_guard lock(mutex_);
-    if (state->checked_generation == generation && state->checked_priority == priority) return {};
+    if (state->checked_spec == job->fingerprint && state->checked_priority == priority) return {};
   }
   if (!state->surroundings) {
     auto surroundings = actuator_.surround(job->job);
@@ -223,9 +220,9 @@ Done Controller::check_pods(const JobPtr& job, const std::shared_ptr<JobState>& 
   const std::lock_guard lock(mutex_);
   state->asked_for_needs = true;
   state->admitted = std::move(*admitted);
-  state->checked_generation = generation;
+  state->checked_spec = state->admitted_spec = job->fingerprint;
   state->checked_priority = priority;
-  state->needs_generation = -1;
+  state->needs_spec.clear();
   return {};
 }
 

@@ -108,6 +108,9 @@ class Controller {
   /// refused; the refusal is then in memory.
   bool look_around(const JobPtr& job, const std::shared_ptr<JobState>& state,
                    const plan::Plan& plan);
+  /// True if the API server may refuse a part of the gang for a quota, or another controller holds
+  /// its pods with a gate. Only then are gates worth their writes.
+  bool may_be_held_back(const observe::JobView& job, const JobState& state) const;
   bool know_volumes(const JobPtr& job, const std::shared_ptr<JobState>& state, bool queued);
   Done look_at_agents(const api::TrainingJob& job);
   Done look_at_volumes(const JobPtr& job, const std::shared_ptr<JobState>& state);
@@ -118,6 +121,10 @@ class Controller {
   /// a large gang starts, every pod would cause a write otherwise.
   std::optional<std::chrono::nanoseconds> count_pause(const JobState& state,
                                                       const api::JobStatus& before,
+                                                      const plan::Plan& plan) const;
+  /// How long to wait with the first status of a job about which there is nothing to say but that
+  /// it is new; nullopt: not at all. A job that finds room at once is never written as Queued.
+  std::optional<std::chrono::nanoseconds> first_pause(JobState& state, const api::JobStatus& before,
                                                       const plan::Plan& plan) const;
   std::optional<Outcome> act(const JobPtr& job, const std::shared_ptr<JobState>& state,
                              const plan::Plan& plan, Done& total);
@@ -132,7 +139,8 @@ class Controller {
   /// False if the poller will read the summary soon and wake the job then.
   bool summary_is_fresh(const JobState& state);
   void take_summary(const std::string& uid, std::optional<status::Report> report);
-  void schedule();
+  /// One pass of the scheduler. Returns when to try again if the cache lags too much.
+  std::optional<std::chrono::nanoseconds> schedule();
   void note_internal_error(const std::string& key, const std::exception& error);  // mutex_ is held
   void count_phase(JobState& state, const std::string& phase);
   void forget(const std::string& key, const std::string& uid);
@@ -150,6 +158,7 @@ class Controller {
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::shared_ptr<JobState>> states_;  // by UID
   std::unordered_map<std::string, std::string> uid_of_key_;
+  std::uint64_t orphans_version_ = 0;  // newest version of a written pod whose job is gone
   std::map<std::string, std::set<int>> wants_node_;  // by UID: node ranks that need another node
   std::unordered_set<std::string> queued_;           // UIDs of jobs that want a placement
   AgentTracker agents_;

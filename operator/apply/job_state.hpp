@@ -32,19 +32,21 @@ struct JobState {
   // as the last write or read returned it; used until the cache has caught up
   JobPtr latest;
   std::uint64_t pods_version = 0;  // of the pods that were written: wait until the cache has them
-  std::int64_t checked_generation = -1;  // dry run
-  bool asked_for_needs = false;          // a dry run was tried
+  std::string checked_spec;        // JobView::fingerprint that the dry run holds for
+  std::string checked_priority;    // and its priority class
+  bool asked_for_needs = false;    // a dry run was tried
   std::vector<plan::Admitted> admitted;  // by role, as the dry run returned; empty: not yet known
-  std::string checked_priority;
+  std::string admitted_spec;             // JobView::fingerprint that it is of
   std::optional<Surroundings> surroundings;
   std::optional<VolumeTerms> volumes;  // as last read
   std::int64_t volumes_generation = -1;
   std::vector<plan::Need> needs;
-  std::int64_t needs_generation = -1;
+  std::string needs_spec;
   std::optional<SteadyTime>
       polled_at;  // the last read of its summary that was answered or asked for
   std::optional<SteadyTime> written_at;  // the last write of its status
-  std::string phase;                     // as counted in jobs_by_phase
+  std::optional<SteadyTime> new_since;  // it waits for the scheduler's first word, without a status
+  std::string phase;                    // as counted in jobs_by_phase
 
   /// How long to wait after one more refusal: twice as long each time, at most a minute.
   std::chrono::seconds back_off(WallTime now) {

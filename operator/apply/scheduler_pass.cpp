@@ -11,7 +11,8 @@
 namespace paceline::apply {
 
 Snapshot::Snapshot(const Stores& stores)
-    : nodes(stores.nodes.list()),
+    : pods_version(stores.pods.resource_version()),
+      nodes(stores.nodes.list()),
       pods(stores.pods.list()),
       quotas(stores.quotas.list()),
       jobs(stores.jobs.list()),
@@ -51,6 +52,14 @@ void Controller::SchedulerPass::contain(const observe::JobView& job, Work work) 
     wake_.push_back(state.key);
     failed_.insert(job.meta.uid);
   }
+}
+
+std::uint64_t Controller::SchedulerPass::orphans_version() const {
+  std::uint64_t newest = controller_.orphans_version_;
+  for (const auto& [uid, state] : controller_.states_) {
+    if (!jobs_.contains(uid)) newest = std::max(newest, state->pods_version);
+  }
+  return newest;
 }
 
 std::vector<std::string> Controller::SchedulerPass::run(std::unique_lock<std::mutex>& lock) {

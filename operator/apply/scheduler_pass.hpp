@@ -24,6 +24,7 @@ namespace paceline::apply {
 /// The stores as they are now. Reading them needs no lock of the controller.
 struct Snapshot {
   explicit Snapshot(const Stores& stores);
+  std::uint64_t pods_version;  // `pods` are at least as new as this
   std::vector<std::shared_ptr<const observe::NodeView>> nodes;  // by name
   std::vector<std::shared_ptr<const observe::PodView>> pods;
   std::vector<std::shared_ptr<const observe::QuotaView>> quotas;
@@ -34,6 +35,8 @@ struct Snapshot {
 class Controller::SchedulerPass {
  public:
   SchedulerPass(Controller& controller, const Snapshot& snapshot);
+  /// The newest version of a pod that was written for a job that is gone.
+  std::uint64_t orphans_version() const;
   /// Returns the keys of jobs whose answer changed. `lock` holds the controller's mutex; it is free
   /// while the scheduler computes, so that no reconciliation waits for that.
   std::vector<std::string> run(std::unique_lock<std::mutex>& lock);

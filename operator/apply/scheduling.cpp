@@ -3,6 +3,7 @@
 // allow, and its priority.
 #include "common/base/log.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "operator/api/containers.hpp"
@@ -17,13 +18,14 @@ namespace {
 
 /// An agent renews its Lease every 10 s; reading more often is no use.
 constexpr auto kAgentsInterval = std::chrono::seconds(10);
+constexpr std::chrono::nanoseconds kPassWait = std::chrono::milliseconds(200);
 
 }  // namespace
 
 const std::vector<plan::Need>& Controller::needs_of(const observe::JobView& job,
                                                     JobState& state) const {
-  if (state.needs_generation == job.job.metadata.generation) return state.needs;
-  if (state.checked_generation != job.job.metadata.generation) state.admitted.clear();
+  if (state.needs_spec == job.fingerprint) return state.needs;
+  if (state.admitted_spec != job.fingerprint) state.admitted.clear();
   state.needs.clear();
   for (const api::Replica& replica : api::replicas_of(job.job.spec)) {
     if (replica.index != 0) continue;
@@ -44,7 +46,7 @@ const std::vector<plan::Need>& Controller::needs_of(const observe::JobView& job,
     if (state.volumes && state.volumes_generation == job.job.metadata.generation)
       need.constraints.volumes = (*state.volumes)[static_cast<std::size_t>(replica.role)];
   }
-  state.needs_generation = job.job.metadata.generation;
+  state.needs_spec = job.fingerprint;
   return state.needs;
 }
 
@@ -63,7 +65,7 @@ Done Controller::look_at_volumes(const JobPtr& job, const std::shared_ptr<JobSta
   const std::lock_guard lock(mutex_);
   state->volumes = std::move(*volumes);
   state->volumes_generation = job->job.metadata.generation;
-  state->needs_generation = -1;
+  state->needs_spec.clear();
   return {};
 }
 
@@ -78,6 +80,15 @@ bool Controller::look_around(const JobPtr& job, const std::shared_ptr<JobState>&
   if ((!done.refusal && !done.error) || full || !plan.queued) return true;
   put_off(*state, std::move(done));
   return false;
+}
+
+bool Controller::may_be_held_back(const observe::JobView& job, const JobState& state) const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::ranges::any_of(state.admitted, &plan::Admitted::held)) return true;
+  }
+  return std::ranges::any_of(parts_.stores.quotas.list(),
+                             [&](const auto& quota) { return quota->meta.ns == job.meta.ns; });
 }
 
 Done Controller::look_at_agents(const api::TrainingJob& job) {
@@ -162,16 +173,20 @@ std::optional<plan::Waiting> Controller::priority_of(const observe::JobView& job
   return std::nullopt;
 }
 
-void Controller::schedule() {
+std::optional<std::chrono::nanoseconds> Controller::schedule() {
   const std::lock_guard one_pass(schedule_mutex_);
   {
     const std::lock_guard lock(mutex_);
-    if (queued_.empty() && wants_node_.empty()) return;  // as for most pods that end
+    if (queued_.empty() && wants_node_.empty()) return std::nullopt;  // as for most pods that end
   }
   const Snapshot snapshot(parts_.stores);
   std::unique_lock lock(mutex_);
   ++counters_.scheduler_passes;
-  for (const std::string& key : SchedulerPass(*this, snapshot).run(lock)) parts_.enqueue(key);
+  SchedulerPass pass(*this, snapshot);
+  // Pods of a deleted job take room until they end, also those that the cache has not seen yet.
+  if (snapshot.pods_version < pass.orphans_version()) return kPassWait;
+  for (const std::string& key : pass.run(lock)) parts_.enqueue(key);
+  return std::nullopt;
 }
 
 }  // namespace paceline::apply

@@ -124,6 +124,7 @@ def test_gangs_under_a_quota_run_one_after_the_other(
         lambda: kube.get("resourcequotas", namespace, "three").get("status", {}).get("used"),
         namespace,
     )
+    since = kube.listing("pods", namespace)["metadata"]["resourceVersion"]
     script = 'echo "$PACELINE_JOB_NAME ran"; sleep 1'
     handles = [submit(job(name, script, cleanPodPolicy="All")) for name in ("one", "two")]
     reasons: set[str] = set()
@@ -145,6 +146,21 @@ def test_gangs_under_a_quota_run_one_after_the_other(
     spans = [(h.status["startTime"], h.status["completionTime"]) for h in handles]
     spans.sort(key=lambda span: datetime.fromisoformat(span[0].replace("Z", "+00:00")))
     assert spans[0][1] <= spans[1][0], f"they overlapped: {spans}"
+    check_gates(kube.history("pods", namespace, since))
+
+
+def check_gates(events: list[Object]) -> None:
+    """Under a quota, pods are created gated, and no gate opens before both pods of a job exist."""
+    created: dict[str, set[str]] = {"one": set(), "two": set()}
+    for event in events:
+        pod = event["object"]
+        name = pod["metadata"]["name"]
+        of_job = created[pod["metadata"]["labels"]["paceline.dev/job"]]
+        if event["type"] == "ADDED":
+            assert pod["spec"]["schedulingGates"] == [{"name": "paceline.dev/gang"}]
+            of_job.add(name)
+        elif not pod["spec"].get("schedulingGates"):
+            assert len(of_job) == 2, f"{name} was let go when only {of_job} existed"
 
 
 def test_job_bigger_than_the_cluster_says_so(kube: Kube, submit: Submit) -> None:
@@ -156,7 +172,8 @@ def test_job_bigger_than_the_cluster_says_so(kube: Kube, submit: Submit) -> None
 
 def test_create_refused_half_way_leaves_nothing(kube: Kube, submit: Submit, namespace: str) -> None:
     """A policy of the API server lets the first pod pass and refuses the second; the operator
-    cannot know beforehand.
+    cannot know beforehand. The launcher of the first waits, and from the second try on the pods are
+    gated.
     """
     policy = f"refuse-{namespace}"
     group = "/apis/admissionregistration.k8s.io/v1"
@@ -214,6 +231,7 @@ def test_create_refused_half_way_leaves_nothing(kube: Kube, submit: Submit, name
     try:
         kube.wait("the policy is in force", refuses, namespace, poll=0.5)
         since = kube.listing("pods", namespace)["metadata"]["resourceVersion"]
+        jobs_since = kube.listing("trainingjobs", namespace)["metadata"]["resourceVersion"]
         handle = submit(job("half", UNTIL_TOLD, replicas=2))
 
         def told() -> bool:
@@ -222,9 +240,19 @@ def test_create_refused_half_way_leaves_nothing(kube: Kube, submit: Submit, name
         kube.wait("the refusal is told", told, namespace)
         kube.wait("nothing is left", lambda: not handle.pods(), namespace)
         assert handle.phase == "Queued"
-        for event in kube.history("pods", namespace, since):
-            assert event["object"]["spec"].get("nodeName") is None, (
-                "a pod of the refused gang was bound"
+        for event in kube.history("trainingjobs", namespace, jobs_since):
+            assert event["object"].get("status", {}).get("phase") != "Running"
+        events = kube.history("pods", namespace, since)
+        open_pods = {
+            event["object"]["metadata"]["uid"]
+            for event in events
+            if event["type"] == "ADDED" and not event["object"]["spec"].get("schedulingGates")
+        }
+        assert len(open_pods) <= 1, "pods of a later try had no gate"
+        for event in events:
+            pod = event["object"]
+            assert pod["metadata"]["uid"] in open_pods or pod["spec"].get("nodeName") is None, (
+                "a pod of the gang was bound after the refusal"
             )
     finally:
         kube.request("DELETE", f"{group}/validatingadmissionpolicybindings/{policy}")

@@ -96,6 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
              Defect::kForgetsSuccess,
              Law::kRunsOnce,
              {.spec_change = 0.05, .fresh = true}},
+        Case{"RetriesRefusals", Defect::kRetriesRefusals, Law::kTakenBackAsASet, {.refuse = 0.1}},
         Case{"OneJobStopsAll", Defect::kOneJobStopsAll, Law::kEveryJobEnds},
         Case{"ForcesInAnOutage",
              Defect::kAlwaysForces,

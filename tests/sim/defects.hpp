@@ -36,8 +36,9 @@ enum class Defect {
   kIgnoresForeignPods,
   kIgnoresAdmission,  // plans with the template, not with the admitted pod
   kForgetsThePlacedSpec,
-  kForgetsSuccess,  // takes a success for a loss
-  kOneJobStopsAll,  // schedules nothing while one job is invalid
+  kForgetsSuccess,   // takes a success for a loss
+  kRetriesRefusals,  // tries a refused pod again, instead of taking back its set
+  kOneJobStopsAll,   // schedules nothing while one job is invalid
 };
 
 /// An object as the defective controller sees it; nullopt if it does not see the object.

@@ -117,6 +117,7 @@ JobFacts read_job(const json& job) {
     facts.features[i] = text(at(status, "acceleration", kFeatures[i][0]));
   for (const json& condition : at(status, "conditions")) {
     if (at(condition, "type") == "Placed") facts.stage = text(at(condition, "reason"));
+    if (at(condition, "type") == "Restarting") facts.restarting = at(condition, "status") == "True";
   }
   for (const json& node : at(status, "placement", "nodes"))
     facts.nodes.insert(facts.nodes.end(), static_cast<std::size_t>(number(at(node, "pods"))),

@@ -59,6 +59,7 @@ struct JobFacts {
   // of its status
   std::string phase;
   std::string stage;  // reason of Placed
+  bool restarting = false;
   int attempt = 0;
   int restarts = 0;
   std::vector<std::string> nodes;  // by node rank; empty: not placed

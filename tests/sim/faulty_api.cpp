@@ -32,6 +32,13 @@ class FaultyApi final : public kube::Api {
       auto answer = inner_->create(r, ns, body, o, stop);
       return answer && chaos_.defect == Defect::kIgnoresAdmission ? body : answer;
     }
+    if (r.plural == kube::kPods.plural && chaos_.chance(chaos_.rates.refuse)) {
+      ++chaos_.writes;
+      chaos_.laws.on_refusal(json::parse(body));
+      const bool final = chaos_.defect != Defect::kRetriesRefusals;
+      return fail(final ? Code::kForbidden : Code::kUnavailable, Origin::kKube,
+                  "simulated: a webhook denied the request", !final);
+    }
     auto answer =
         write([&] { return inner_->create(r, ns, sent_through(chaos_.defect, r, body), o, stop); });
     if (!answer && answer.error().message.find("exceeded quota") != std::string::npos &&

@@ -23,6 +23,7 @@ struct Rates {
   double crash = 0;      // per write, before or after it
   double fail = 0;       // per call: 409, 429, 500 or a time-out, not applied
   double lost = 0;       // per write: applied, but the answer is a time-out or a 500
+  double refuse = 0;     // per pod that is created for a job: a webhook forbids it
   double meanwhile = 0;  // per write: another change happens first
   double kill_pod = 0;   // per step (as all below)
   double fail_rank = 0;  // its launchers restart it in place while their budget lasts

@@ -6,6 +6,7 @@ std::string_view name_of(Law law) {
   switch (law) {
     case Law::kOnePodPerReplica: return "OnePodPerReplica";
     case Law::kGatesOpenAsASet: return "GatesOpenAsASet";
+    case Law::kTakenBackAsASet: return "TakenBackAsASet";
     case Law::kOnRecord: return "OnRecord";
     case Law::kQueuedHoldsNothing: return "QueuedHoldsNothing";
     case Law::kRestartBudget: return "RestartBudget";
@@ -104,6 +105,8 @@ void Laws::created(const PodFacts& pod) {
   } else if (job->stage == "Creating") {
     report(Law::kGatesOpenAsASet, pod.name + " is made without a gate while its set is created");
   }
+  if (pod.gated && job->stage == "Starting")
+    report(Law::kGatesOpenAsASet, pod.name + " is made with a gate in a set that has none");
   const auto recorded = recorded_at_peace_.find({pod.owner, pod.rank});
   const bool at_peace = recorded != recorded_at_peace_.end() && recorded->second == pod.incarnation;
   if (expect_room_) check_room(pod.place(), at_peace);
@@ -130,6 +133,15 @@ void Laws::opened(const PodFacts& pod) {
   }
 }
 
+void Laws::on_refusal(const nlohmann::json& object) {
+  const PodFacts pod = read_pod(object, nullptr);
+  const JobFacts* job = facts_.job_of(pod);
+  const bool new_set =
+      job != nullptr && !job->restarting && (job->stage == "Creating" || job->stage == "Starting");
+  // Of two leaders, one does not know what the other was refused.
+  if (new_set && expect_room_) refused_.insert(pod.owner);
+}
+
 void Laws::check_job(const JobFacts& before, const JobFacts& after) {
   if (after.restarts > after.max_restarts) {
     report(Law::kRestartBudget, after.name + " restarted " + std::to_string(after.restarts) +
@@ -149,6 +161,11 @@ void Laws::check_job(const JobFacts& before, const JobFacts& after) {
   for (const auto& [name, pod] : facts_.pods) {
     if (expect_knowledge_ && loses_its_place && pod.owner == after.uid && pod.succeeded)
       report(Law::kRunsOnce, after.name + " is placed again, and " + name + " has succeeded");
+  }
+  if (after.nodes.empty() || after.finished()) {
+    refused_.erase(after.uid);
+  } else if (refused_.contains(after.uid) && (after.stage == "Ungated" || after.stage == "Bound")) {
+    report(Law::kTakenBackAsASet, after.name + " goes on, though one of its pods was refused");
   }
   if (before.finished() && after.phase != before.phase)
     report(Law::kFinishedStaysFinished,

@@ -22,6 +22,7 @@ namespace paceline::sim {
 enum class Law {
   kOnePodPerReplica,  // two pods of one replica are never alive at once
   kGatesOpenAsASet,   // no gate opens before every pod of its set was created, in every attempt
+  kTakenBackAsASet,   // if a pod of a new set is refused, the whole set goes
   // a pod is created only as its job's status says: placed, on this node, with this incarnation and
   // this acceleration
   kOnRecord,
@@ -63,6 +64,10 @@ class Laws {
   void on_change(const kube::FakeCluster::Sight& sight);
   /// The operator asks to delete a pod.
   void on_delete(const std::string& name, const std::string& uid, bool force);
+  /// The API server refuses to create this pod.
+  void on_refusal(const nlohmann::json& pod);
+  /// A new operator starts, which knows of no refusal and may complete a set.
+  void forget_refusals() { refused_.clear(); }
   /// Two leaders may place two gangs on the same room. The scheduler and gangTimeout resolve that.
   void expect_room(bool expected) { expect_room_ = expected; }
   /// True if caches never lag, so that the operator knows what is true.
@@ -84,6 +89,8 @@ class Laws {
   std::map<std::pair<std::string, int>, std::string> alive_;
   std::map<std::pair<std::string, int>, std::set<int>>
       gated_;  // by owner and incarnation: the ranks created behind the gate
+  // jobs of which a pod was refused while its set was created, by UID
+  std::set<std::string> refused_;
   bool expect_room_ = true;
   bool expect_knowledge_ = false;
   bool at_peace_ = false;

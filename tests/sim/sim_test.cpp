@@ -72,10 +72,14 @@ TEST(Simulation, JobsAreEditedWhileNoOperatorRuns) {
 TEST(Simulation, JobsAreDeletedWhileTheyRun) {
   schedules(13'000'000, {.fail = 0.02, .delete_pod = 0.01, .delete_job = 0.01});
 }
+TEST(Simulation, SomePodsAreRefused) {
+  schedules(14'000'000, {.crash = 0.01, .fail = 0.02, .refuse = 0.1, .delete_pod = 0.01});
+}
 TEST(Simulation, Everything) {
   schedules(8'000'000, {.crash = 0.05,
                         .fail = 0.05,
                         .lost = 0.05,
+                        .refuse = 0.01,
                         .meanwhile = 0.2,
                         .kill_pod = 0.01,
                         .fail_rank = 0.01,
@@ -95,10 +99,11 @@ TEST(Simulation, Everything) {
 }
 
 /// For every write of a run: crash before it and after it. The end is the same, and nothing is
-/// created twice.
-TEST(Simulation, CrashAtEveryWrite) {
-  const auto run = [](int write, bool after, bool& fired) {
+/// created twice. A quota makes the gang a gated one.
+void crash_at_every_write(bool gated) {
+  const auto run = [gated](int write, bool after, bool& fired) {
     World world(7, 2, 4);
+    if (gated) world.add_quota(3);
     if (write > 0) world.arm(write, after);
     world.add_job({.name = "a", .replicas = 3, .cpu = 2, .max_restarts = 3});
     EXPECT_TRUE(world.settle(200));
@@ -119,8 +124,11 @@ TEST(Simulation, CrashAtEveryWrite) {
     }
     if (!fired) break;
   }
-  EXPECT_GE(points, 20);
+  EXPECT_GE(points, gated ? 20 : 12);
 }
+
+TEST(Simulation, CrashAtEveryWriteOfAnOpenGang) { crash_at_every_write(false); }
+TEST(Simulation, CrashAtEveryWriteOfAGatedGang) { crash_at_every_write(true); }
 
 TEST(Simulation, GangsThatDoNotFitTogetherRunOneAfterTheOther) {
   World world(1, 2, 4);

@@ -183,6 +183,7 @@ void World::new_leader() {
     for (const auto& [name, job] : Facts(facts()).jobs)
       cluster_.poke(kube::kTrainingJobs, "default", name, R"({"status":null})");
   }
+  chaos_.laws.forget_refusals();
   operators_.push_back(std::make_unique<Operator>(*this));
 }
 

@@ -55,6 +55,8 @@ struct Observed {
   // all nodes; called only if a node of the job is silent
   std::function<std::vector<std::shared_ptr<const observe::NodeView>>()> nodes = {};
   std::string runtime_image = {};  // for a new placement
+  // something may hold back a part of a new placement's pods: create them gated
+  bool gated = true;
 };
 
 struct CreatePod {

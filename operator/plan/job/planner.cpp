@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "common/contract/injection.hpp"
+
 namespace paceline::plan {
 namespace {
 
@@ -40,6 +42,15 @@ int Planner::incarnation(const api::Replica& replica) const {
 void Planner::set_incarnation(const api::Replica& replica, int incarnation) {
   out.status.roles[static_cast<std::size_t>(replica.role)]
       .incarnations[static_cast<std::size_t>(replica.index)] = incarnation;
+}
+
+bool Planner::changed_contract() {
+  if (status().contract == contract::kRuntimeContract) return false;
+  unplace("RuntimeChanged",
+          "a pod is missing, and the operator was upgraded since the job was placed: launchers of "
+          "both releases cannot be in one gang, so the job starts again",
+          false);
+  return true;
 }
 
 bool Planner::is_lost(const std::string& name) {
@@ -95,6 +106,7 @@ void Planner::unplace(std::string_view reason, const std::string& message, bool 
   status().slots = false;
   status().placed_spec.clear();
   status().runtime_image.clear();
+  status().contract = 0;
   status().acceleration.reset();
   status().start_time.reset();
   status().ready.clear();

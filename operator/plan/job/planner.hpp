@@ -55,6 +55,10 @@ class Planner {
 
   /// Removes the placement and all pods. The job is queued again unless it is suspended.
   void unplace(std::string_view reason, const std::string& message, bool back_off);
+  /// Asked before a pod is created for a placement on record. If an operator with another runtime
+  /// contract placed the gang, removes the placement and returns true: the launchers of its pods
+  /// would refuse the new one, or would not understand what it is told.
+  bool changed_contract();
   /// Ends the job for good; plan_job then cleans up.
   void finish(bool success, std::string_view reason, const std::string& message);
   /// Takes over the counts and measurements of the launchers. Counts never fall.

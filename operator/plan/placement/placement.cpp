@@ -112,7 +112,8 @@ Result<Admitted> read_admitted(const std::string& pod) {
   if (!view) return std::unexpected(view.error());
   const nlohmann::json document = nlohmann::json::parse(pod, nullptr, false);
   return Admitted{std::move(view->requests),
-                  read_constraints(document.value("spec", nlohmann::json()))};
+                  read_constraints(document.value("spec", nlohmann::json())),
+                  view->gang && !view->gang->other_gates.empty()};
 }
 
 std::expected<std::vector<std::size_t>, std::string> place(const std::vector<Need>& needs,

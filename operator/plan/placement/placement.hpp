@@ -24,6 +24,7 @@ namespace paceline::plan {
 struct Admitted {
   observe::Resources each;
   Constraints constraints;
+  bool held = false;  // by a scheduling gate that is not Paceline's
 };
 
 /// From a pod as the API server returned it.

@@ -3,6 +3,7 @@
 // that the scheduler found for the whole gang.
 #include <algorithm>
 
+#include "common/contract/injection.hpp"
 #include "operator/api/containers.hpp"
 #include "operator/plan/policies/policies.hpp"
 
@@ -79,17 +80,24 @@ void queue_up(Planner& planner) {
     planner.status().slots = memory.admission_slots;
     planner.status().placed_spec = planner.in.job.fingerprint;
     planner.status().runtime_image = planner.in.runtime_image;
+    planner.status().contract = contract::kRuntimeContract;
     const auto& profile = planner.in.profile;
     planner.status().acceleration =
         api::resolve(planner.spec.acceleration,
                      profile != nullptr && profile->errors.empty() ? &profile->profile : nullptr);
     planner.status().start_time = std::chrono::floor<std::chrono::seconds>(planner.now());
     planner.set(status::kQuotaReserved, true, "Reserved");
-    planner.set(status::kPlaced, true, "Creating",
-                "creates " + std::to_string(memory.admission->size()) + " pods");
+    // After a refusal the API server may refuse a part again.
+    const bool gated = planner.in.gated || memory.retries > 0;
+    const std::size_t pods = memory.admission->size();
+    planner.set(status::kPlaced, true, gated ? "Creating" : "Starting",
+                "creates " + std::to_string(pods) + " pods");
     // A Running condition of an earlier placement must not be taken for this one's.
-    if (planner.status().find(status::kRunning) != nullptr)
+    if (!gated) {
+      pods_start(planner, pods);
+    } else if (planner.status().find(status::kRunning) != nullptr) {
       planner.set(status::kRunning, false, "PodsStarting");
+    }
     planner.out.queued = false;
     return;
   }

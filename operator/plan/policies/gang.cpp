@@ -1,28 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gang starts as a set. All pods are created pinned and gated; when the last one exists, all
-// gates open. The condition Placed records the stage: Creating, then Ungated, then Bound. If the
-// set is not bound within gangTimeout, all of it is removed.
+// The gang starts as a set. The condition Placed records the stage.
+//
+// If something may hold back a part of the gang (Observed::gated), all pods are created pinned and
+// gated. When the last one exists, all gates open. The stages are Creating, Ungated and Bound.
+//
+// Otherwise gates would only double the writes: all pods are created pinned and open. The stages
+// are Starting and Bound. The launchers' barrier keeps a part of the gang from training.
+//
+// If a pod is refused, or the set is not bound within gangTimeout, all of it is removed.
 #include <algorithm>
 
 #include "common/base/duration.hpp"
 #include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
+namespace {
+
+/// True if the missing pods of an open gang were lost. A lost pod gets a new incarnation, and the
+/// scheduler finds a node for it. A pod that was not created yet keeps its own. A pod that was
+/// deleted early cannot be told from that one, and is created again under its name.
+bool has_losses(Planner& planner, const std::vector<ReplicaState>& replicas) {
+  if (planner.status().is_true(status::kRestarting)) return true;
+  return std::ranges::any_of(replicas, [&](const ReplicaState& state) {
+    return state.pod == nullptr ? planner.in.node(state.node) == nullptr : !is_live(*state.pod);
+  });
+}
+
+}  // namespace
+
+bool create_missing(Planner& planner, const std::vector<ReplicaState>& replicas, bool gated) {
+  if (std::ranges::all_of(replicas, [](const auto& state) { return state.pod != nullptr; }))
+    return false;
+  if (planner.changed_contract()) return true;
+  for (const ReplicaState& state : replicas) {
+    if (state.pod == nullptr && !state.predecessor_alive)
+      planner.out.creates.push_back(
+          {state.replica.node_rank, state.incarnation, state.node, gated});
+  }
+  return true;
+}
+
+void pods_start(Planner& planner, std::size_t pods) {
+  const std::string all = std::to_string(pods);
+  planner.set(status::kRunning, false, "PodsStarting", "0 of " + all + " pods run");
+  planner.status().ready = "0/" + all;
+}
 
 bool create_gang(Planner& planner, std::vector<ReplicaState>& replicas) {
+  if (planner.status().is(status::kPlaced, "Starting"))
+    return !has_losses(planner, replicas) && create_missing(planner, replicas, false);
   if (planner.status().is(status::kPlaced, "Creating")) {
-    bool complete = true;
+    bool complete = !create_missing(planner, replicas, true);
     for (ReplicaState& state : replicas) {
       if (state.judgement.outcome == Outcome::kGated) continue;
       complete = false;
-      if (state.pod == nullptr) {
-        if (!state.predecessor_alive)
-          planner.out.creates.push_back(
-              {state.replica.node_rank, state.incarnation, state.node, true});
-      } else if (!is_live(*state.pod)) {
-        // a gated pod that failed never ran, so its name may be used again once it is gone
-        planner.remove(*state.pod);
-      }
+      // a gated pod that failed never ran, so its name may be used again once it is gone
+      if (state.pod != nullptr && !is_live(*state.pod)) planner.remove(*state.pod);
     }
     if (!complete) return true;
     planner.set(status::kPlaced, true, "Ungated",
@@ -35,22 +68,24 @@ bool create_gang(Planner& planner, std::vector<ReplicaState>& replicas) {
                                      state.pod->meta.resource_version});
   }
   if (planner.out.ungates.empty()) return false;
-  planner.set(status::kRunning, false, "PodsStarting",
-              "0 of " + std::to_string(replicas.size()) + " pods run");
-  planner.status().ready = "0/" + std::to_string(replicas.size());
+  pods_start(planner, replicas.size());
   return true;
 }
 
 bool bind_gang(Planner& planner, const std::vector<ReplicaState>& replicas) {
   WallTime newest{};
   const ReplicaState* unbound = nullptr;
+  bool missing = false;
   for (const ReplicaState& state : replicas) {
+    missing = missing || state.pod == nullptr;
     if (state.pod == nullptr) continue;
     newest = std::max(newest, state.pod->created);
     if (state.pod->node.empty() && is_live(*state.pod) && !state.pod->deleting) unbound = &state;
   }
   if (unbound == nullptr) {
-    if (planner.status().is(status::kPlaced, "Ungated")) {
+    const bool starts = planner.status().is(status::kPlaced, "Ungated") ||
+                        planner.status().is(status::kPlaced, "Starting");
+    if (starts && !missing) {
       planner.set(status::kPlaced, true, "Bound",
                   std::to_string(replicas.size()) + " pods placed together");
     }

@@ -21,7 +21,11 @@ bool deadline(Planner& planner);
 void queue_up(Planner& planner);
 /// survey.cpp: every replica with its pod.
 std::vector<ReplicaState> survey(Planner& planner);
-/// gang.cpp: creates all pods, then opens all gates.
+/// gang.cpp: records that no pod runs yet.
+void pods_start(Planner& planner, std::size_t pods);
+/// gang.cpp: creates the pods that are on record and do not exist. False if none is missing.
+bool create_missing(Planner& planner, const std::vector<ReplicaState>& replicas, bool gated);
+/// gang.cpp: creates all pods. If they are gated, it opens all gates when the last one exists.
 bool create_gang(Planner& planner, std::vector<ReplicaState>& replicas);
 /// preflight.cpp: the nodes that the job may not be placed on now.
 std::vector<std::string> excluded_nodes(const api::JobStatus& status, WallTime now);

@@ -17,16 +17,19 @@ struct Loss {
   bool settled = true;                    // nothing more to wait for
 };
 
-/// The first replica whose pod cannot start; null: there is none.
-const ReplicaState* blocked_replica(const std::vector<ReplicaState>& replicas) {
-  const auto blocked = std::ranges::find_if(
-      replicas, [](const ReplicaState& state) { return is_blocked(state.judgement); });
+/// The first replica that keeps the gang from gathering: its pod cannot start, or was not created
+/// while the operator was away. Null: there is none.
+const ReplicaState* blocked_replica(Planner& planner, const std::vector<ReplicaState>& replicas) {
+  const bool starts = planner.status().is(status::kPlaced, "Starting");
+  const auto blocked = std::ranges::find_if(replicas, [&](const ReplicaState& state) {
+    return is_blocked(state.judgement) || (starts && state.pod == nullptr);
+  });
   return blocked == replicas.end() ? nullptr : &*blocked;
 }
 
 Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
   Loss loss;
-  const ReplicaState* blocked = blocked_replica(replicas);
+  const ReplicaState* blocked = blocked_replica(planner, replicas);
   for (ReplicaState& state : replicas) {
     switch (state.judgement.outcome) {
       case Outcome::kAbsent:
@@ -41,10 +44,13 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
         loss.replicas.push_back(&state);
         break;
       case Outcome::kKilled:
-        // The gang could not gather because one pod has no image: no restart is spent on that.
+        // The gang could not gather because one pod has no image, or does not exist: no restart is
+        // spent on that.
         if (blocked != nullptr && state.judgement.kind == "RendezvousTimeout") {
           state.judgement.kind = blocked->judgement.kind;
-          state.judgement.message = blocked->judgement.message;
+          state.judgement.message = blocked->pod != nullptr
+                                        ? blocked->judgement.message
+                                        : "pod " + blocked->pod_name + " did not exist yet";
           loss.replicas.push_back(&state);
           break;
         }
@@ -145,14 +151,7 @@ bool create_replacements(Planner& planner, const std::vector<ReplicaState>& repl
       !planner.status().is(status::kRestarting, "Replacing"))
     return false;
   if (refused(planner)) return true;
-  bool missing = false;
-  for (const ReplicaState& state : replicas) {
-    if (state.pod != nullptr) continue;
-    missing = true;
-    if (!state.predecessor_alive)
-      planner.out.creates.push_back(
-          {state.replica.node_rank, state.incarnation, state.node, false});
-  }
+  const bool missing = create_missing(planner, replicas, false);
   if (!missing)
     planner.set(status::kRestarting, true, "PodsStarting",
                 planner.status().find(status::kRestarting)->message);
@@ -190,6 +189,10 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
   if (std::any_of(loss.replicas.begin(), loss.replicas.end(),
                   [](const ReplicaState* s) { return s->predecessor_alive; }))
     return true;
+  if (planner.changed_contract()) {
+    planner.status().restarts += cost;
+    return true;
+  }
   const std::vector<std::string> nodes = new_nodes(planner, loss);
   if (nodes.empty()) {
     const auto left = since + planner.spec.scheduling.gang_timeout - planner.now();

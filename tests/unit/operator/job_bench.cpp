@@ -76,7 +76,7 @@ Plan JobBench::step() {
     for (const auto& [name, view] : nodes) list.push_back(view);
     return list;
   };
-  Plan plan = plan_job({job, views(), node, now, memory, nullptr, all});
+  Plan plan = plan_job({job, views(), node, now, memory, nullptr, all, "runtime:1", gated});
   document_["status"] = api::write_status(plan.status);
   job.status = api::read_status(document_);
   if (job.status != plan.status)

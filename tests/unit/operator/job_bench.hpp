@@ -68,6 +68,7 @@ class JobBench {
   WallTime now{std::chrono::sys_days(std::chrono::year(2026) / 1 / 1)};
   int created = 0;
   bool job_deleted = false;
+  bool gated = true;  // something may hold back a part of the gang
 
  private:
   void carry_out(const Plan& plan);

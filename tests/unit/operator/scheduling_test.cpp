@@ -171,6 +171,25 @@ TEST(Scheduling, ADefaultPriorityClassThatPreemptsIsRefusedByName) {
   EXPECT_NE(bench.job("j")["status"].dump().find("usual"), std::string::npos);
 }
 
+TEST(Scheduling, WhatPodsNeedIsAskedAgainOnlyIfThePodsChange) {
+  ControllerBench bench;
+  bench.add_node("n0", 8);
+  int asked = 0;
+  bench.cluster().set_admission([&](const kube::Resource& resource, json& object) {
+    if (resource.plural != kube::kPods.plural) return;
+    asked += object["metadata"]["name"].get<std::string>().ends_with("-check") ? 1 : 0;
+  });
+  bench.add_job("j");
+  bench.settle();
+  // A user's field changes the generation. Until the operator had asked again, the scheduler
+  // guessed what the missing pods of the gang need.
+  bench.patch_job("j", {{"spec", {{"ttlAfterFinished", "1h"}}}});
+  ASSERT_TRUE(bench.cluster().erase(kube::kPods, "default", "j-w-1-0"));
+  bench.settle();
+  EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << bench.job("j")["status"].dump(1);
+  EXPECT_EQ(asked, 1);
+}
+
 TEST(Scheduling, TheGatesOfOthersStay) {
   ControllerBench bench;
   bench.add_node("n0", 8);
