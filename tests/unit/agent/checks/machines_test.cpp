@@ -88,7 +88,8 @@ TEST(Xe9680, ASpareCardOfTheSameBoardIsNoRail) {
 
 TEST(Xe9680, TheNodeFabricMissesNoLinkThatNothingUses) {
   const NodeTree tree(kXe9680);
-  for (const auto& condition : fabric_status(machine_of(tree, kXe9680), "0.1.0")["conditions"]) {
+  const nlohmann::json status = fabric_status(machine_of(tree, kXe9680), "0.1.0");
+  for (const auto& condition : status["conditions"]) {
     if (condition["type"] == "FabricHealthy") {
       EXPECT_EQ(condition["status"], "True") << condition;
     }
