@@ -77,9 +77,9 @@ Fleet make_fleet() {
     observe::NodeView& node = fleet.nodes.emplace_back();
     node.meta.name = "node-" + std::to_string(i);
     node.ready = true;
-    node.labels = {{"kubernetes.io/arch", "amd64"},
-                   {"kubernetes.io/hostname", node.meta.name},
-                   {"pool", "training"}};
+    node.labels.emplace_back("kubernetes.io/arch", "amd64");
+    node.labels.emplace_back("kubernetes.io/hostname", node.meta.name);
+    node.labels.emplace_back("pool", "training");
     node.taints = {{"nvidia.com/gpu", "", "NoSchedule"}};
     node.allocatable = amount(kAccelerators, 110);
   }
