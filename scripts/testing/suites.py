@@ -67,6 +67,8 @@ def ctest(results: Path, preset: str, *choice: str) -> None:
     results.mkdir(exist_ok=True)
     log, junit = results / "ctest.log", results / "ctest.xml"
     command = ["ctest", "--preset", preset, "-j", str(os.cpu_count() or 1), *choice]
+    # Of a long output of a test that passed, the report keeps the end: counts stand there.
+    command += ["--test-output-truncation", "head"]
     code = start([*command, "--output-junit", str(junit)], log)
     text = log.read_text(errors="replace")
     say(*(line for line in text.splitlines() if "tests passed" in line), *shown_failures(junit))
