@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/http/beast/connection.hpp"
 
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <cstdint>
@@ -39,6 +40,19 @@ bool is_address(const std::string& host) {
   return !error;
 }
 
+// A watch may rightly be silent for minutes. If the server or a load balancer vanishes without a
+// word, only probes tell: after 30 s of silence one each 10 s, and the third without an answer ends
+// the connection.
+void keep_alive(int socket) {
+  const auto set = [socket](int level, int name, int value) {
+    ::setsockopt(socket, level, name, &value, sizeof value);
+  };
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 30);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
 template <typename Stream>
 class BeastConnection final : public Connection {
  public:
@@ -75,6 +89,7 @@ class BeastConnection final : public Connection {
     if (error) return std::unexpected(describe(exchange, "connect to", error));
     Ec ignored;
     lowest().socket().set_option(tcp::no_delay(true), ignored);
+    keep_alive(lowest().socket().native_handle());
     if constexpr (kTls) return handshake(exchange);
     return {};
   }

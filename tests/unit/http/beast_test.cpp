@@ -4,7 +4,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <set>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include "common/http/beast/transport.hpp"
@@ -71,6 +74,31 @@ TEST(Beast, SilentServerTimesOut) {
   EXPECT_EQ(answer.error().code, Code::kTimeout);
   EXPECT_TRUE(answer.error().retry);
   EXPECT_LT(std::chrono::steady_clock::now() - began, 3s);
+}
+
+/// The kernel's timer of this process's IPv4 connection to a port, as /proc/net/tcp codes it: 2 is
+/// keepalive. -1 if there is no such connection.
+int timer_of_connection_to(int port) {
+  std::ifstream table("/proc/self/net/tcp");
+  std::string line;
+  std::getline(table, line);  // the header
+  while (std::getline(table, line)) {
+    std::istringstream row(line);
+    std::string number, local, remote, state, queues, timer;
+    row >> number >> local >> remote >> state >> queues >> timer;
+    const bool established = state == "01";
+    if (established && std::stoi(remote.substr(remote.find(':') + 1), nullptr, 16) == port)
+      return std::stoi(timer, nullptr, 16);
+  }
+  return -1;
+}
+
+TEST(Beast, AConnectionThatIsSilentIsProbed) {
+  const auto server =
+      serve([](const Request&, ResponseWriter& writer) { writer.respond({200, {}, "kept open"}); });
+  const auto client = client_of(*server);
+  ASSERT_TRUE(client->send(request_of("GET", "/"), {}));
+  EXPECT_EQ(timer_of_connection_to(server->port()), 2);
 }
 
 TEST(Beast, StopCancelsACallUnderWay) {
