@@ -64,7 +64,8 @@ ROOMS: dict[str, str] = {
     "operator/observe": "common/base common/contract common/kube/api operator/api",
     "operator/plan/placement": "common/contract operator/api operator/observe",
     "operator/plan/job": "common/contract operator/observe operator/plan/placement operator/status",
-    "operator/plan/policies": "common/base common/contract operator/api operator/plan/job operator/render",
+    "operator/plan/policies": "common/base common/contract operator/api operator/plan/job"
+    " operator/render",
     "operator/plan": "common/contract operator/plan/",
     "operator/apply": "common/base common/contract common/kube/api common/kube/watch operator/",
     "operator": "common/ operator/",
