@@ -72,6 +72,13 @@ class Reader {
     return "";
   }
 
+  contract::RoleKind role_kind(const env::Variable& variable) {
+    const std::string value = text(variable);
+    const auto kind = contract::role_kind(value);
+    if (!kind) note(variable, value, "is no kind of a role");
+    return kind.value_or(contract::RoleKind::kWorker);
+  }
+
   void note(const env::Variable& variable, const std::string& value, const std::string& what) {
     if (!problem_.empty()) problem_ += "\n";
     problem_ += std::string(variable.name) + (value.empty() ? " " : "=" + value + ": ") + what;
@@ -115,6 +122,8 @@ Result<Config> read_config(const frameworks::Environment& environment) {
   config.job_namespace = reader.text(env::kJobNamespace);
   config.job_uid = reader.text(env::kJobUid, true);
   config.role = reader.text(env::kRole);
+  config.kind = reader.role_kind(env::kRoleKind);
+  config.start_stage = reader.integer(env::kStartStage);
   config.replica_index = reader.integer(env::kReplicaIndex);
   config.node_count = reader.integer(env::kNodeCount, true);
   config.node_rank = reader.integer(env::kNodeRank, config.node_count - 1, true, 0);

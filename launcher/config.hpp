@@ -11,6 +11,7 @@
 #include <string>
 
 #include "common/base/error.hpp"
+#include "common/contract/roles.hpp"
 #include "common/net/address.hpp"
 #include "launcher/frameworks/environment.hpp"
 
@@ -23,6 +24,8 @@ struct Config {
   std::string job_namespace;
   std::string job_uid;
   std::string role;
+  contract::RoleKind kind = contract::RoleKind::kWorker;
+  int start_stage = 0;
   int replica_index = 0;
   int node_rank = 0;
   int node_count = 1;

@@ -13,9 +13,16 @@ rendezvous::Hello hello_of(const Config& config, std::uint16_t table_port) {
   rendezvous::Hello hello;
   hello.token = config.token;
   hello.job_uid = config.job_uid;
-  hello.node = {config.node_rank,   config.role,      config.replica_index,
-                config.incarnation, config.pod_name,  config.pod_ip,
-                config.node_name,   config.processes, 0};
+  hello.node = {.node_rank = config.node_rank,
+                .role = config.role,
+                .kind = config.kind,
+                .replica_index = config.replica_index,
+                .incarnation = config.incarnation,
+                .pod_name = config.pod_name,
+                .address = config.pod_ip,
+                .node_name = config.node_name,
+                .processes = config.processes};
+  hello.start_stage = config.start_stage;
   hello.attempt = config.attempt;
   hello.restarts = config.restarts;
   hello.table_port = table_port;

@@ -33,6 +33,15 @@ inline constexpr Variable kJobName{"PACELINE_JOB_NAME", "name of the TrainingJob
 inline constexpr Variable kJobNamespace{"PACELINE_JOB_NAMESPACE", "namespace of the TrainingJob"};
 inline constexpr Variable kJobUid{"PACELINE_JOB_UID", "UID of the TrainingJob"};
 inline constexpr Variable kRole{"PACELINE_ROLE", "name of this replica's role"};
+inline constexpr Variable kRoleKind{"PACELINE_ROLE_KIND",
+                                    "kind of this replica's role: spec.roles[].kind", "Worker"};
+inline constexpr Variable kStartStage{
+    "PACELINE_START_STAGE",
+    "how many roles must have started before this one, one after another: spec.roles[].startAfter",
+    "0",
+    {},
+    0,
+    15};
 inline constexpr Variable kReplicaIndex{
     "PACELINE_REPLICA_INDEX", "index of this replica in its role, from 0", "0", {}, 0, 100000};
 inline constexpr Variable kNodeRank{
@@ -56,15 +65,14 @@ inline constexpr Variable kPodIp{"PACELINE_POD_IP",
 inline constexpr Variable kNodeName{"PACELINE_NODE_NAME", "node that this pod runs on"};
 
 // What to start.
-inline constexpr Variable kFramework{
-    "PACELINE_FRAMEWORK", "spec.framework.type", "PyTorch", {"PyTorch", "Custom"}};
+inline constexpr Variable kFramework{"PACELINE_FRAMEWORK", "spec.framework.type", "PyTorch"};
 inline constexpr Variable kFrameworkLauncher{"PACELINE_FRAMEWORK_LAUNCHER",
                                              "spec.framework.launcher",
                                              "Paceline",
                                              {"Paceline", "Passthrough"}};
 inline constexpr Variable kProcessesPerReplica{
     "PACELINE_PROCESSES_PER_REPLICA",
-    "number of ranks in this replica; Auto is already resolved",
+    "number of processes in this replica; Auto is already resolved",
     "1",
     {},
     1,
@@ -243,6 +251,8 @@ inline constexpr std::array kAll{kSettings,
                                  kJobNamespace,
                                  kJobUid,
                                  kRole,
+                                 kRoleKind,
+                                 kStartStage,
                                  kReplicaIndex,
                                  kNodeRank,
                                  kNodeCount,

@@ -26,6 +26,7 @@ template <typename Visit>
 void fields_of(Either<Node> auto& node, Visit& visit) {
   visit("nodeRank", node.node_rank, 0, kMostNodes);
   visit("role", node.role);
+  visit("kind", node.kind);
   visit("replicaIndex", node.replica_index, 0, kMostNodes);
   visit("incarnation", node.incarnation, 0, kMostAttempts);
   visit("podName", node.pod_name);
@@ -33,6 +34,7 @@ void fields_of(Either<Node> auto& node, Visit& visit) {
   visit("nodeName", node.node_name);
   visit("processes", node.processes, 1, kMostProcesses);
   visit("firstRank", node.first_rank, 0, kMostRanks);
+  visit("execPort", node.exec_port, 0, 65535);
 }
 
 template <typename Visit>
@@ -84,6 +86,9 @@ struct Writer {
   void operator()(const char* key, const auto& value, std::int64_t = 0, std::int64_t = 0) {
     object[key] = value;
   }
+  void operator()(const char* key, contract::RoleKind kind) {
+    object[key] = contract::to_string(kind);
+  }
 };
 
 struct Reader {
@@ -93,6 +98,11 @@ struct Reader {
     number = static_cast<Number>(fields.integer(key, least, most));
   }
   void operator()(const char* key, std::string& text) { text = fields.text(key); }
+  void operator()(const char* key, contract::RoleKind& kind) {
+    const auto named = contract::role_kind(fields.text(key, 32));
+    if (!named) fields.note(key, "is no kind of a role");
+    kind = named.value_or(contract::RoleKind::kWorker);
+  }
   void operator()(const char* key, double& number) { number = fields.number(key); }
   void operator()(const char* key, telemetry::PhaseSeconds& seconds) {
     seconds = read_phases(fields, key);

@@ -25,6 +25,7 @@ json write(const Hello& hello) {
                  {"jobUid", hello.job_uid},
                  {"attempt", hello.attempt},
                  {"restarts", hello.restarts},
+                 {"startStage", hello.start_stage},
                  {"tablePort", hello.table_port}});
   return object;
 }
@@ -83,12 +84,17 @@ Hello read_hello(const json& object, JsonFields& fields, std::string& problem) {
   hello.protocol = static_cast<int>(fields.integer("protocol", 0, 1'000'000));
   hello.token = fields.text("token");
   hello.job_uid = fields.text("jobUid");
-  hello.node = read_node(object, problem);
   hello.attempt = read_attempt(fields);
   hello.restarts = static_cast<int>(fields.integer("restarts", 0, kMostAttempts));
-  // Launchers of protocol 1 name no port; they must still be told why they are refused.
-  if (hello.protocol == kProtocol)
-    hello.table_port = static_cast<std::uint16_t>(fields.integer("tablePort", 0, 65535));
+  if (hello.protocol != kProtocol) {
+    // The launcher of another version has other fields; it must still be told why it is refused.
+    hello.node.pod_name = fields.text("podName");
+    hello.node.address = fields.text("address");
+    return hello;
+  }
+  hello.node = read_node(object, problem);
+  hello.start_stage = static_cast<int>(fields.integer("startStage", 0, kMostStages));
+  hello.table_port = static_cast<std::uint16_t>(fields.integer("tablePort", 0, 65535));
   return hello;
 }
 

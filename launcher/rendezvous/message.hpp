@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of rendezvous protocol 2 (docs/designs/contracts.md) as values, and their JSON. Gang
+// The messages of rendezvous protocol 3 (docs/designs/contracts.md) as values, and their JSON. Gang
 // and Member exchange them. Pure.
 //
 // `parse_message` accepts any bytes: every field is typed and bounded, unknown fields are ignored,
@@ -20,7 +20,7 @@
 
 namespace paceline::rendezvous {
 
-inline constexpr int kProtocol = 2;
+inline constexpr int kProtocol = 3;
 
 enum class Verdict { kSucceeded, kFailed };
 
@@ -31,6 +31,7 @@ struct Hello {
   Node node;  // the server fills in first_rank
   int attempt = 0;
   int restarts = 0;
+  int start_stage = 0;           // roles of lower stages start before
   std::uint16_t table_port = 0;  // where this launcher passes the rank table on; 0: it does not
 };
 struct Refused {

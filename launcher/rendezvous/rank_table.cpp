@@ -1,19 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/rendezvous/rank_table.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace paceline::rendezvous {
+
+int number_ranks(std::vector<Node>& nodes) {
+  int rank = 0;
+  int world_size = 0;
+  for (std::size_t kind = 0; kind < contract::kRoleKinds.size(); ++kind) {
+    for (Node& node : nodes) {
+      if (node.kind != static_cast<contract::RoleKind>(kind)) continue;
+      node.first_rank = rank;
+      rank += node.processes;
+      if (contract::trains(node.kind)) world_size = rank;
+    }
+  }
+  return world_size;
+}
 
 RankTable make_rank_table(int attempt, std::uint16_t master_port, std::vector<Node> nodes) {
   RankTable table;
   table.attempt = attempt;
   table.master_port = master_port;
-  for (Node& node : nodes) {
-    node.first_rank = table.world_size;
-    table.world_size += node.processes;
-  }
-  if (!nodes.empty()) table.master_address = nodes.front().address;
+  table.world_size = number_ranks(nodes);
+  const auto first = std::ranges::find(nodes, 0, &Node::first_rank);
+  if (first != nodes.end()) table.master_address = first->address;
   table.nodes = std::move(nodes);
   return table;
 }

@@ -8,29 +8,34 @@
 #include <string>
 #include <vector>
 
+#include "common/contract/roles.hpp"
+
 namespace paceline::rendezvous {
 
 inline constexpr int kMostNodes = 100'000;
 inline constexpr int kMostProcesses = 64;
 inline constexpr int kMostRanks = kMostNodes * kMostProcesses;
+inline constexpr int kMostStages = 15;
 inline constexpr int kMostAttempts = 1'000'000'000;
 
 struct Node {
   int node_rank = 0;
   std::string role;
+  contract::RoleKind kind = contract::RoleKind::kWorker;
   int replica_index = 0;
   int incarnation = 0;
   std::string pod_name;
   std::string address;
   std::string node_name;
   int processes = 1;
-  int first_rank = 0;
+  int first_rank = 0;         // see number_ranks
+  std::uint16_t exec_port = 0;  // where its launcher starts processes for an MPI launcher; 0: nowhere
 };
 
 struct RankTable {
   int attempt = 0;
-  int world_size = 0;
-  std::string master_address;
+  int world_size = 0;          // ranks that train
+  std::string master_address;  // of rank 0
   std::uint16_t master_port = 0;
   std::vector<Node> nodes;  // by node rank
 };
@@ -52,6 +57,10 @@ constexpr bool passes_table_on(int node_rank, int node_count) {
   return node_count > kLargestDirectGang && node_rank > 0 &&
          static_cast<long long>(node_rank) * kTableChildren + 1 < node_count;
 }
+
+/// Gives every process a number, by kind of role, then by node rank: the ranks of training are
+/// 0 to world size - 1, servers and other helpers follow. Returns the world size.
+int number_ranks(std::vector<Node>& nodes);
 
 /// Fills in ranks, world size and master address from `nodes`, which are ordered by node rank.
 RankTable make_rank_table(int attempt, std::uint16_t master_port, std::vector<Node> nodes);

@@ -124,14 +124,15 @@ json text_column(const std::vector<Node>& nodes, std::string Node::* text) {
           {"runs", std::move(runs)}};
 }
 
-json number_column(const std::vector<Node>& nodes, int Node::* number) {
+template <typename Number>
+json number_column(const std::vector<Node>& nodes, Number Node::* field) {
+  const auto number = [&](std::size_t row) { return static_cast<std::int64_t>(nodes[row].*field); };
   json column = json::array();
   for (std::size_t row = 0; row < nodes.size();) {
-    const std::int64_t first = nodes[row].*number;
-    const std::int64_t step = row + 1 < nodes.size() ? nodes[row + 1].*number - first : 0;
+    const std::int64_t first = number(row);
+    const std::int64_t step = row + 1 < nodes.size() ? number(row + 1) - first : 0;
     std::size_t end = row + 1;
-    while (end < nodes.size() &&
-           nodes[end].*number == first + step * static_cast<std::int64_t>(end - row))
+    while (end < nodes.size() && number(end) == first + step * static_cast<std::int64_t>(end - row))
       ++end;
     column.push_back({first, step, end - row});
     row = end;
@@ -215,7 +216,8 @@ class ColumnReader {
     fill(key, field, std::move(texts));
   }
 
-  void read(const char* key, int Node::* field, std::int64_t least, std::int64_t most) {
+  template <typename Number>
+  void read(const char* key, Number Node::* field, std::int64_t least, std::int64_t most) {
     std::vector<int> numbers;
     for (const json& run : fields_.array(key, kMostRows)) {
       if (read_run(run, least, most, numbers)) continue;
@@ -228,13 +230,13 @@ class ColumnReader {
 
  private:
   /// The first column decides how many rows there are.
-  template <typename Value>
-  void fill(const char* key, Value Node::* field, std::vector<Value> values) {
+  template <typename Field, typename Value>
+  void fill(const char* key, Field Node::* field, std::vector<Value> values) {
     if (nodes_.empty()) nodes_.resize(values.size());
     if (values.size() != nodes_.size())
       return fields_.note(key, "has another number of rows than the column before");
     for (std::size_t row = 0; row < values.size(); ++row)
-      nodes_[row].*field = std::move(values[row]);
+      nodes_[row].*field = static_cast<Field>(std::move(values[row]));
   }
 
   std::string& problem_;
@@ -252,7 +254,9 @@ json to_columns(const std::vector<Node>& nodes) {
           {"podName", text_column(nodes, &Node::pod_name)},
           {"address", text_column(nodes, &Node::address)},
           {"nodeName", text_column(nodes, &Node::node_name)},
-          {"processes", number_column(nodes, &Node::processes)}};
+          {"kind", number_column(nodes, &Node::kind)},
+          {"processes", number_column(nodes, &Node::processes)},
+          {"execPort", number_column(nodes, &Node::exec_port)}};
 }
 
 std::vector<Node> read_columns(const json& columns, std::string& problem) {
@@ -264,14 +268,12 @@ std::vector<Node> read_columns(const json& columns, std::string& problem) {
   reader.read("podName", &Node::pod_name);
   reader.read("address", &Node::address);
   reader.read("nodeName", &Node::node_name);
+  reader.read("kind", &Node::kind, 0, contract::kRoleKinds.size() - 1);
   reader.read("processes", &Node::processes, 1, kMostProcesses);
+  reader.read("execPort", &Node::exec_port, 0, 65535);
   if (!problem.empty()) return {};
   std::vector<Node> nodes = reader.take();
-  int rank = 0;
-  for (Node& node : nodes) {
-    node.first_rank = rank;
-    rank += node.processes;
-  }
+  number_ranks(nodes);
   return nodes;
 }
 

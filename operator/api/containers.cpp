@@ -150,6 +150,8 @@ bool requires_gpu_direct(const Spec& spec) {
 }
 
 int processes_of(const Spec& spec, const Role& role) {
+  if (role.processes) return *role.processes;
+  if (!contract::trains(role.kind)) return 1;
   if (spec.framework.processes_per_replica) return *spec.framework.processes_per_replica;
   const nlohmann::json* trainer = trainer_of(role);
   return trainer == nullptr ? 1 : std::max(1, accelerators_of(*trainer));
@@ -157,7 +159,9 @@ int processes_of(const Spec& spec, const Role& role) {
 
 int world_size(const Spec& spec) {
   int size = 0;
-  for (const Role& role : spec.roles) size += role.replicas * processes_of(spec, role);
+  for (const Role& role : spec.roles) {
+    if (contract::trains(role.kind)) size += role.replicas * processes_of(spec, role);
+  }
   return size;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/api/parse.hpp"
 
+#include <algorithm>
 #include <set>
 
 #include "common/base/timestamp.hpp"
@@ -51,23 +52,26 @@ void read_metadata(const nlohmann::json& value, Metadata& metadata, FieldErrors&
   // The API server checks the other fields of metadata.
 }
 
+/// A number of processes; nullopt: Auto, or unset.
+std::optional<int> read_processes(ObjectReader& reader, std::string_view key) {
+  const nlohmann::json* value = reader.find(key);
+  if (value == nullptr || (value->is_string() && *value == "Auto")) return std::nullopt;
+  if (!value->is_number_integer()) {
+    reader.error(key, value, "is not a number of processes",
+                 "write a whole number from 1 to 64, or Auto");
+    return std::nullopt;
+  }
+  const auto number = reader.integer(key, 1, 64);
+  return number ? std::optional(static_cast<int>(*number)) : std::nullopt;
+}
+
 void read_framework(const nlohmann::json& value, Framework& framework, FieldErrors& errors) {
   ObjectReader reader(value, "spec.framework", errors);
-  reader.require("type", "write PyTorch or Custom");
-  if (const auto i = reader.one_of("type", {"PyTorch", "Custom"})) {
-    framework.type = *i == 0 ? FrameworkType::kPyTorch : FrameworkType::kCustom;
-  }
-  if (const nlohmann::json* processes = reader.find("processesPerReplica")) {
-    const bool automatic =
-        processes->is_string() && processes->get_ref<const std::string&>() == "Auto";
-    if (processes->is_number_integer()) {
-      if (const auto n = reader.integer("processesPerReplica", 1, 64))
-        framework.processes_per_replica = static_cast<int>(*n);
-    } else if (!automatic) {
-      reader.error("processesPerReplica", processes, "is not a number of processes",
-                   "write a whole number from 1 to 64, or Auto");
-    }
-  }
+  reader.require("type", "write PyTorch, another framework, or Custom");
+  if (const auto i =
+          reader.one_of("type", {contract::kFrameworks.begin(), contract::kFrameworks.end()}))
+    framework.type = static_cast<FrameworkType>(*i);
+  framework.processes_per_replica = read_processes(reader, "processesPerReplica");
   if (const auto i = reader.one_of("launcher", {"Paceline", "Passthrough"})) {
     framework.launcher = *i == 0 ? FrameworkLauncher::kPaceline : FrameworkLauncher::kPassthrough;
   }
@@ -140,6 +144,28 @@ void read_template(const nlohmann::json& value, const std::string& path, Role& r
   check_template_shape(*spec, reader.path("spec"), errors);
 }
 
+void check_start_order(const std::vector<Role>& roles, FieldErrors& errors) {
+  for (std::size_t i = 0; i < roles.size(); ++i) {
+    const std::string path = "spec.roles[" + std::to_string(i) + "].startAfter";
+    const Role* role = &roles[i];
+    for (std::size_t steps = 0; !role->start_after.empty(); ++steps) {
+      const auto before = std::ranges::find(roles, role->start_after, &Role::name);
+      if (before == roles.end()) {
+        if (role == &roles[i])
+          errors.push_back({path, role->start_after, "is no role of this job",
+                            "write the name of the role that must have started before"});
+        break;
+      }
+      if (steps == roles.size()) {
+        errors.push_back({path, roles[i].start_after, "waits for a role that waits for it",
+                          "remove one of the startAfter fields"});
+        break;
+      }
+      role = &*before;
+    }
+  }
+}
+
 void read_roles(const nlohmann::json& value, std::vector<Role>& roles, FieldErrors& errors) {
   if (!value.is_array() || value.empty() || value.size() > kMaxRoles) {
     errors.push_back(
@@ -167,11 +193,17 @@ void read_roles(const nlohmann::json& value, std::vector<Role>& roles, FieldErro
     if (const auto n = reader.integer("replicas", 1, kMaxReplicas))
       role.replicas = static_cast<int>(*n);
     total += role.replicas;
+    if (const auto k =
+            reader.one_of("kind", {contract::kRoleKinds.begin(), contract::kRoleKinds.end()}))
+      role.kind = static_cast<RoleKind>(*k);
+    role.processes = read_processes(reader, "processes");
+    role.start_after = reader.string("startAfter", kMaxRoleName).value_or("");
     if (const nlohmann::json* pod_template = reader.require("template", "write a pod template")) {
       read_template(*pod_template, reader.path("template"), role, errors);
     }
     reader.finish();
   }
+  check_start_order(roles, errors);
   if (total > kMaxReplicas) {
     errors.push_back({"spec.roles", std::to_string(total), "pods in all are too many",
                       "write at most 10000 over all roles"});

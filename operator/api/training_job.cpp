@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/api/training_job.hpp"
 
+#include <algorithm>
+
 namespace paceline::api {
 
 std::string_view to_string(FrameworkType type) {
-  return type == FrameworkType::kPyTorch ? "PyTorch" : "Custom";
+  return contract::kFrameworks[static_cast<std::size_t>(type)];
 }
 
 std::string_view to_string(FrameworkLauncher launcher) {
@@ -45,6 +47,18 @@ std::vector<Replica> replicas_of(const Spec& spec) {
   return replicas;
 }
 
+int start_stage(const Spec& spec, const Role& role) {
+  const auto named = [&](const std::string& name) {
+    return std::ranges::find(spec.roles, name, &Role::name);
+  };
+  int stage = 0;
+  for (auto before = named(role.start_after);
+       before != spec.roles.end() && stage < static_cast<int>(spec.roles.size());
+       before = named(before->start_after))
+    ++stage;
+  return stage;
+}
+
 int replica_count(const Spec& spec) {
   int count = 0;
   for (const Role& role : spec.roles) count += role.replicas;
@@ -55,8 +69,13 @@ std::string fingerprint(const Spec& spec) {
   nlohmann::json parts = {to_string(spec.framework.type), to_string(spec.framework.launcher),
                           spec.framework.processes_per_replica.value_or(0)};
   if (spec.network.gpu_direct) parts.push_back(to_string(*spec.network.gpu_direct));
-  for (const Role& role : spec.roles)
+  for (const Role& role : spec.roles) {
     parts.push_back({role.name, role.replicas, role.pod_template});
+    // A role without these has the fingerprint that an operator before them gave it.
+    if (role.kind != RoleKind::kWorker || role.processes || !role.start_after.empty())
+      parts.push_back({contract::to_string(role.kind), role.processes.value_or(0),
+                       role.start_after});
+  }
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
   for (const char c : parts.dump()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   std::string digits(16, '0');

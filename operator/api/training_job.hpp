@@ -16,11 +16,25 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/clock.hpp"
+#include "common/contract/roles.hpp"
 #include "operator/api/acceleration.hpp"
 
 namespace paceline::api {
 
-enum class FrameworkType { kPyTorch, kCustom };
+/// In the order of contract::kFrameworks.
+enum class FrameworkType {
+  kPyTorch,
+  kTensorFlow,
+  kPaddlePaddle,
+  kMindSpore,
+  kMpi,
+  kHorovod,
+  kDeepSpeed,
+  kJax,
+  kBytePs,
+  kXgBoost,
+  kCustom
+};
 enum class FrameworkLauncher { kPaceline, kPassthrough };
 enum class SuccessPolicy { kAllRanks, kRankZero };
 enum class CleanPodPolicy { kRunning, kAll, kNone };
@@ -38,10 +52,15 @@ struct Framework {
   FrameworkLauncher launcher = FrameworkLauncher::kPaceline;
 };
 
+using contract::RoleKind;
+
 struct Role {
   std::string name;
+  RoleKind kind = RoleKind::kWorker;
   int replicas = 1;
-  nlohmann::json pod_template;  // {metadata, spec}
+  std::optional<int> processes;  // unset: see api::processes_of
+  std::string start_after;       // name of a role; empty: starts with the gang
+  nlohmann::json pod_template;   // {metadata, spec}
 };
 
 struct Scheduling {
@@ -103,6 +122,10 @@ struct Replica {
 
 /// All replicas in node-rank order.
 std::vector<Replica> replicas_of(const Spec& spec);
+
+/// How many roles must have started before this one, one after another. `start_after` has no cycle:
+/// api::parse_training_job refuses one.
+int start_stage(const Spec& spec, const Role& role);
 
 /// How many replicas the gang has.
 int replica_count(const Spec& spec);

@@ -62,6 +62,10 @@ Environment replica_environment(const api::TrainingJob& job, const api::Replica&
   builder.set(env::kJobNamespace, job.metadata.name_space);
   builder.set(env::kJobUid, job.metadata.uid);
   builder.set(env::kRole, role.name);
+  if (role.kind != api::RoleKind::kWorker)
+    builder.set(env::kRoleKind, std::string(contract::to_string(role.kind)));
+  if (const int stage = api::start_stage(spec, role); stage > 0)
+    builder.set(env::kStartStage, stage);
   builder.set(env::kReplicaIndex, replica.index);
   builder.set(env::kNodeRank, replica.node_rank);
   builder.set(env::kNodeCount, api::replica_count(spec));
