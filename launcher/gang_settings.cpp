@@ -15,13 +15,13 @@ rendezvous::Hello hello_of(const Config& config, std::uint16_t table_port) {
   hello.job_uid = config.job_uid;
   hello.node = {.node_rank = config.node_rank,
                 .role = config.role,
-                .kind = config.kind,
                 .replica_index = config.replica_index,
                 .incarnation = config.incarnation,
                 .pod_name = config.pod_name,
                 .address = config.pod_ip,
                 .node_name = config.node_name,
-                .processes = config.processes};
+                .processes = config.processes,
+                .kind = config.kind};
   hello.start_stage = config.start_stage;
   hello.attempt = config.attempt;
   hello.restarts = config.restarts;

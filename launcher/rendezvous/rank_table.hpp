@@ -21,14 +21,14 @@ inline constexpr int kMostAttempts = 1'000'000'000;
 struct Node {
   int node_rank = 0;
   std::string role;
-  contract::RoleKind kind = contract::RoleKind::kWorker;
   int replica_index = 0;
   int incarnation = 0;
   std::string pod_name;
   std::string address;
   std::string node_name;
   int processes = 1;
-  int first_rank = 0;         // see number_ranks
+  int first_rank = 0;  // see number_ranks
+  contract::RoleKind kind = contract::RoleKind::kWorker;  // of the role
   std::uint16_t exec_port = 0;  // where its launcher starts processes for an MPI launcher; 0: nowhere
 };
 
