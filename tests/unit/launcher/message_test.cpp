@@ -25,10 +25,11 @@ Node node(int rank) {
 }
 
 TEST(Message, EveryKindSurvivesTheTrip) {
-  const auto hello = round_trip(Hello{kProtocol, "token", "uid", node(1), 3, 2, 4000});
+  const auto hello = round_trip(Hello{kProtocol, "token", "uid", node(1), 3, 2, 1, 4000});
   EXPECT_EQ(hello.token, "token");
   EXPECT_EQ(hello.node.processes, 4);
   EXPECT_EQ(hello.restarts, 2);
+  EXPECT_EQ(hello.start_stage, 1);
   EXPECT_EQ(hello.table_port, 4000);
 
   const auto start = round_trip(Start{5, 2, "10.0.0.1:4000"});
