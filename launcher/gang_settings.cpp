@@ -8,6 +8,20 @@
 #include "common/net/ports.hpp"
 
 namespace paceline::launcher {
+namespace {
+
+/// All replicas have one address, and other jobs may run beside this one. Programs listen only
+/// after they have imported their framework. Until then the ports are kept from other jobs.
+void share_machine(const std::string& address, rendezvous::GangConfig& gang) {
+  auto master = std::make_shared<std::optional<net::PortRange>>();
+  gang.master_port = [master, address](int) { return master->emplace(address, 1).first(); };
+  auto processes = std::make_shared<std::optional<net::PortRange>>();
+  gang.port_base = [processes, address](int count) {
+    return processes->emplace(address, count).first();
+  };
+}
+
+}  // namespace
 
 rendezvous::Hello hello_of(const Config& config, std::uint16_t table_port) {
   rendezvous::Hello hello;
@@ -47,15 +61,13 @@ rendezvous::GangConfig gang_of(const Config& config) {
   gang.rank_zero_decides = config.rank_zero_decides;
   gang.attempt = config.attempt;
   gang.restarts = config.restarts;
-  // Rank 0 listens only after it has imported its framework. Until then the port is held, so that
-  // another job on this machine cannot draw it. PyTorch's store shares a held port, since it sets
-  // SO_REUSEADDR; of other programs that is not known.
-  auto held =
-      config.framework == "PyTorch" ? std::make_shared<std::optional<net::HeldPort>>() : nullptr;
-  gang.master_port = [held, address = config.pod_ip, port = config.master_port](int attempt) {
-    if (port == 0 && held) return held->emplace(address).port();
+  if (config.master_port == 0) {
+    share_machine(config.pod_ip, gang);
+    return gang;
+  }
+  gang.master_port = [address = config.pod_ip, port = config.master_port](int attempt) {
     // A new port for each attempt, so that a restart never meets a half-closed socket.
-    const int preferred = port >= 0 ? port : contract::kMasterPortBase + attempt % 100;
+    const int preferred = port > 0 ? port : contract::kMasterPortBase + attempt % 100;
     return net::free_port(address, static_cast<std::uint16_t>(preferred));
   };
   return gang;

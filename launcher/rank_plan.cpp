@@ -42,34 +42,23 @@ PlannedRanks plan_ranks(const RankPlan& plan, const Config& config,
 
   PlannedRanks planned;
   for (int local_rank = 0; local_rank < processes; ++local_rank) {
-    frameworks::RankPlace place;
-    place.rank = node.first_rank + local_rank;
-    place.local_rank = local_rank;
-    place.world_size = table.world_size;
-    place.local_world_size = processes;
-    place.node_rank = node.node_rank;
-    place.node_count = static_cast<int>(table.nodes.size());
-    place.role = node.role;
-    place.attempt = table.attempt;
-    place.restarts = restarts;
-    place.max_restarts = config.max_restarts;
-    place.job_uid = config.job_uid;
-    place.master_address = table.master_address;
-    place.master_port = table.master_port;
     const std::string failure_file = config.state_dir + "/failed-" + std::to_string(local_rank);
-    const frameworks::RankSetting setting{config.passthrough,
-                                          frameworks::threads_per_rank(cpus, processes),
-                                          node.processes,
-                                          config.runtime_dir,
-                                          plan.rank_table,
-                                          plan.telemetry_socket,
-                                          failure_file,
-                                          plan.interface,
-                                          config.gpu_direct == "Disabled"};
-    const auto composed = frameworks::compose_environment(plan.environment, place, setting);
+    const frameworks::RankSetting setting{.framework = config.framework,
+                                          .passthrough = config.passthrough,
+                                          .threads = frameworks::threads_per_rank(cpus, processes),
+                                          .runtime_dir = config.runtime_dir,
+                                          .rank_table_path = plan.rank_table,
+                                          .telemetry_socket = plan.telemetry_socket,
+                                          .failure_file = failure_file,
+                                          .interface = plan.interface,
+                                          .gpu_direct_off = config.gpu_direct == "Disabled",
+                                          .max_restarts = config.max_restarts,
+                                          .job_uid = config.job_uid};
+    const frameworks::Process process{table, node, setting, local_rank, restarts};
+    const auto composed = frameworks::compose_environment(plan.environment, process);
 
     process::RankSpec spec;
-    spec.rank = place.rank;
+    spec.rank = process.rank();
     spec.local_rank = local_rank;
     spec.failure_file = failure_file;
     spec.request.argv = plan.argv;

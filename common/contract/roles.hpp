@@ -33,7 +33,7 @@ constexpr bool trains(RoleKind kind) {
 }
 
 inline constexpr std::array<std::string_view, 11> kFrameworks{
-    "PyTorch", "TensorFlow", "PaddlePaddle", "MindSpore", "MPI",   "Horovod",
-    "DeepSpeed", "JAX",      "BytePS",       "XGBoost",   "Custom"};
+    "PyTorch",   "TensorFlow", "PaddlePaddle", "MindSpore", "MPI",   "Horovod",
+    "DeepSpeed", "JAX",        "BytePS",       "XGBoost",   "Custom"};
 
 }  // namespace paceline::contract

@@ -5,7 +5,9 @@
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
+#include <cstddef>
 #include <cstring>
 #include <random>
 
@@ -49,6 +51,27 @@ UniqueFd draw(const std::string& address) {
   return bound(address, 0, Bind::kAlone);
 }
 
+constexpr int kFirstOfRanges = 25000;
+constexpr int kPortsOfRanges = 4000;
+constexpr int kBlock = 8;  // ports that are claimed together
+constexpr int kBlocks = kPortsOfRanges / kBlock;
+
+/// A claim on a block of ports. An abstract name belongs to a network namespace, as ports do, and
+/// goes with the process. No port is bound, so that any program can listen there.
+UniqueFd claim(int block) {
+  const std::string name =
+      std::string(1, '\0') + "paceline-ports-" + std::to_string(kFirstOfRanges + block * kBlock);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, name.data(), name.size());
+  UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  if (!socket.valid() ||
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
+    return {};
+  return socket;
+}
+
 }  // namespace
 
 std::string interface_of(const std::string& address) {
@@ -88,6 +111,30 @@ HeldPort::HeldPort(const std::string& address) : socket_(draw(address)), port_(p
   // Set only after the bind: the port is ours alone, and the program that listens there later may
   // still share it.
   if (socket_.valid()) allow_reuse(socket_);
+}
+
+PortRange::PortRange(const std::string& address, int count) {
+  const int needed = (count + kBlock - 1) / kBlock;
+  if (needed <= 0 || needed > kBlocks) return;
+  std::random_device random;
+  const int places = kBlocks - needed + 1;
+  const int start = static_cast<int>(random() % static_cast<unsigned>(places));
+  for (int i = 0; i < places; ++i) {
+    const int block = (start + i) % places;
+    const int first = kFirstOfRanges + block * kBlock;
+    claims_.clear();
+    bool free = true;
+    for (int k = 0; free && k < needed; ++k) {
+      claims_.push_back(claim(block + k));
+      free = claims_.back().valid();
+    }
+    for (int k = 0; free && k < count; ++k)
+      free = bound(address, static_cast<std::uint16_t>(first + k), Bind::kAlone).valid();
+    if (!free) continue;
+    first_ = static_cast<std::uint16_t>(first);
+    return;
+  }
+  claims_.clear();
 }
 
 }  // namespace paceline::net

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/base/unique_fd.hpp"
 
@@ -28,6 +29,20 @@ class HeldPort {
  private:
   UniqueFd socket_;
   std::uint16_t port_ = 0;
+};
+
+/// Consecutive ports, free on this address, for programs that need not know of SO_REUSEADDR. While
+/// the object lives, no other PortRange of this network namespace has one of them. They are from
+/// 25000 to 28999, where neither free_port nor HeldPort draws.
+class PortRange {
+ public:
+  PortRange(const std::string& address, int count);
+  /// The first of them; 0 if there are not so many.
+  std::uint16_t first() const { return first_; }
+
+ private:
+  std::vector<UniqueFd> claims_;
+  std::uint16_t first_ = 0;
 };
 
 }  // namespace paceline::net

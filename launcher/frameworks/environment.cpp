@@ -2,80 +2,78 @@
 #include "launcher/frameworks/environment.hpp"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "common/contract/env.hpp"
+#include "launcher/frameworks/frameworks.hpp"
 #include "launcher/frameworks/list_variable.hpp"
 
 namespace paceline::frameworks {
+namespace {
+
+struct Framework {
+  std::string_view type;  // spec.framework.type
+  void (*set)(const Process& process, Variables& variables);
+};
+
+/// Custom has no entry: its programs get the part that all frameworks share.
+constexpr std::array kFrameworkFiles{Framework{"PyTorch", set_pytorch}};
+
+/// What every framework and the runtime of Paceline read.
+void set_common(const Process& process, Variables& variables) {
+  const RankSetting& setting = process.setting;
+  // Only launchers need the secret. A program that logs its environment must not publish it.
+  variables.unset(std::string(env::kToken.name));
+  variables.set(env::kRankTable.name, setting.rank_table_path);
+  variables.set(env::kTelemetrySocket.name, setting.telemetry_socket);
+  variables.set(env::kAttempt.name, process.table.attempt);
+  variables.set(env::kRestarts.name, process.restarts);
+
+  variables.set("MASTER_ADDR", process.table.master_address);
+  variables.set("MASTER_PORT", process.table.master_port);
+  // A framework's own launcher numbers its processes.
+  if (!setting.passthrough) {
+    const Group group = group_of(process);
+    variables.set("RANK", process.rank());
+    variables.set("WORLD_SIZE", process.table.world_size);
+    variables.set("LOCAL_RANK", process.local_rank);
+    variables.set("LOCAL_WORLD_SIZE", process.node.processes);
+    variables.set("GROUP_RANK", group.rank);
+    variables.set("GROUP_WORLD_SIZE", group.size);
+    variables.set_default("OMP_NUM_THREADS", std::to_string(setting.threads));
+  }
+  variables.set_default("PYTHONUNBUFFERED", "1");
+  if (!setting.interface.empty()) {
+    variables.set_default("GLOO_SOCKET_IFNAME", setting.interface);
+    variables.set_default("NCCL_SOCKET_IFNAME", "=" + setting.interface);
+  }
+  // "Never use GPU Direct RDMA (always disabled)": NCCL's documentation of its environment
+  // variables.
+  if (setting.gpu_direct_off) variables.set_default("NCCL_NET_GDR_LEVEL", "LOC");
+}
+
+void inject_runtime(const RankSetting& setting, Variables& variables) {
+  if (setting.runtime_dir.empty() || variables.get(std::string(env::kDisable.name)) == "1") return;
+  variables.set(env::kFailureFile.name, setting.failure_file);
+  const std::string python = setting.runtime_dir + "/python";
+  const std::string path = prepend({python + "/site", python}, variables.get("PYTHONPATH"));
+  variables.set("PYTHONPATH", path);
+  variables.note("PYTHONPATH=" + path);
+}
+
+}  // namespace
 
 int threads_per_rank(int cpus, int processes) { return std::max(1, cpus / std::max(1, processes)); }
 
-ComposedEnvironment compose_environment(const Environment& base, const RankPlace& place,
-                                        const RankSetting& setting) {
-  ComposedEnvironment composed{base, {}};
-  Environment& variables = composed.variables;
-  const auto set = [&](std::string_view name, std::string value) {
-    variables.insert_or_assign(std::string(name), std::move(value));
-  };
-  const auto set_default = [&](const std::string& name, const std::string& value) {
-    if (variables.try_emplace(name, value).second) composed.changes.push_back(name + "=" + value);
-  };
-
-  // Only launchers need the secret. A program that logs its environment must not publish it.
-  variables.erase(std::string(env::kToken.name));
-  set(env::kRankTable.name, setting.rank_table_path);
-  set(env::kTelemetrySocket.name, setting.telemetry_socket);
-  set(env::kAttempt.name, std::to_string(place.attempt));
-  set(env::kRestarts.name, std::to_string(place.restarts));
-
-  set("MASTER_ADDR", place.master_address);
-  set("MASTER_PORT", std::to_string(place.master_port));
-  if (setting.passthrough) {
-    // torchrun reads these as flags; its command line has precedence.
-    set("PET_NNODES", std::to_string(place.node_count));
-    set("PET_NODE_RANK", std::to_string(place.node_rank));
-    set("PET_MASTER_ADDR", place.master_address);
-    set("PET_MASTER_PORT", std::to_string(place.master_port));
-    set("PET_MAX_RESTARTS", "0");
-    // The job decides the gang's size, but in passthrough mode the framework's launcher decides how
-    // many ranks a replica has.
-    set_default("PET_NPROC_PER_NODE", std::to_string(setting.processes));
-  } else {
-    set("RANK", std::to_string(place.rank));
-    set("WORLD_SIZE", std::to_string(place.world_size));
-    set("LOCAL_RANK", std::to_string(place.local_rank));
-    set("LOCAL_WORLD_SIZE", std::to_string(place.local_world_size));
-    set("GROUP_RANK", std::to_string(place.node_rank));
-    set("GROUP_WORLD_SIZE", std::to_string(place.node_count));
-    set("ROLE_NAME", place.role);
-    set("ROLE_RANK", std::to_string(place.rank));
-    set("ROLE_WORLD_SIZE", std::to_string(place.world_size));
-    set("TORCHELASTIC_RESTART_COUNT", std::to_string(place.restarts));
-    set("TORCHELASTIC_MAX_RESTARTS", std::to_string(place.max_restarts));
-    set("TORCHELASTIC_RUN_ID", place.job_uid);
-    set_default("OMP_NUM_THREADS", std::to_string(setting.threads));
+ComposedEnvironment compose_environment(const Environment& base, const Process& process) {
+  Variables variables(base);
+  set_common(process, variables);
+  for (const Framework& framework : kFrameworkFiles) {
+    if (framework.type == process.setting.framework) framework.set(process, variables);
   }
-  set_default("PYTHONUNBUFFERED", "1");
-  if (!setting.interface.empty()) {
-    set_default("GLOO_SOCKET_IFNAME", setting.interface);
-    set_default("NCCL_SOCKET_IFNAME", "=" + setting.interface);
-  }
-
-  // "Never use GPU Direct RDMA (always disabled)": NCCL's documentation of its environment
-  // variables.
-  if (setting.gpu_direct_off) set_default("NCCL_NET_GDR_LEVEL", "LOC");
-
-  const auto disabled = variables.find(std::string(env::kDisable.name));
-  const bool inject =
-      !setting.runtime_dir.empty() && (disabled == variables.end() || disabled->second != "1");
-  if (inject) {
-    set(env::kFailureFile.name, setting.failure_file);
-    const std::string current = variables["PYTHONPATH"];
-    const std::string python = setting.runtime_dir + "/python";
-    variables["PYTHONPATH"] = prepend({python + "/site", python}, current);
-    composed.changes.push_back("PYTHONPATH=" + variables["PYTHONPATH"]);
-  }
-  return composed;
+  inject_runtime(process.setting, variables);
+  return variables.take();
 }
 
 }  // namespace paceline::frameworks

@@ -280,6 +280,7 @@ void Gang::try_start(SteadyTime now) {
   nodes.reserve(members_.size());
   for (const auto& member : members_) nodes.push_back(member->hello.node);
   table_ = make_rank_table(attempt_, config_.master_port(attempt_), std::move(nodes));
+  if (config_.port_base) table_.port_base = config_.port_base(processes_in(table_));
   phase_ = GangPhase::kRunning;
   log("all " + std::to_string(config_.node_count) + " replicas are here: attempt " +
       std::to_string(attempt_) + " starts with " + std::to_string(table_.world_size) + " ranks");

@@ -78,6 +78,8 @@ struct GangConfig {
   int attempt = 0;                 // start values after the launcher was restarted
   int restarts = 0;
   std::function<std::uint16_t(int attempt)> master_port;
+  // The first of a range of ports on a machine that all replicas share; unset: each has its own.
+  std::function<std::uint16_t(int processes)> port_base;
 };
 
 class Gang {

@@ -43,6 +43,7 @@ void fields_of(Either<RankTable> auto& table, Visit& visit) {
   visit("worldSize", table.world_size, 1, kMostRanks);
   visit("masterAddress", table.master_address);
   visit("masterPort", table.master_port, 0, 65535);
+  visit("portBase", table.port_base, 0, 65535);
 }
 
 template <typename Visit>

@@ -20,6 +20,12 @@ int number_ranks(std::vector<Node>& nodes) {
   return world_size;
 }
 
+int processes_in(const RankTable& table) {
+  int processes = 0;
+  for (const Node& node : table.nodes) processes += node.processes;
+  return processes;
+}
+
 RankTable make_rank_table(int attempt, std::uint16_t master_port, std::vector<Node> nodes) {
   RankTable table;
   table.attempt = attempt;

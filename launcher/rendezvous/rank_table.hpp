@@ -27,9 +27,10 @@ struct Node {
   std::string address;
   std::string node_name;
   int processes = 1;
-  int first_rank = 0;  // see number_ranks
+  int first_rank = 0;                                     // see number_ranks
   contract::RoleKind kind = contract::RoleKind::kWorker;  // of the role
-  std::uint16_t exec_port = 0;  // where its launcher starts processes for an MPI launcher; 0: nowhere
+  std::uint16_t exec_port =
+      0;  // where its launcher starts processes for an MPI launcher; 0: nowhere
 };
 
 struct RankTable {
@@ -37,6 +38,9 @@ struct RankTable {
   int world_size = 0;          // ranks that train
   std::string master_address;  // of rank 0
   std::uint16_t master_port = 0;
+  // On one machine: the first of a range of free ports, one for each process by its number. 0: each
+  // pod has an address of its own.
+  std::uint16_t port_base = 0;
   std::vector<Node> nodes;  // by node rank
 };
 
@@ -61,6 +65,9 @@ constexpr bool passes_table_on(int node_rank, int node_count) {
 /// Gives every process a number, by kind of role, then by node rank: the ranks of training are
 /// 0 to world size - 1, servers and other helpers follow. Returns the world size.
 int number_ranks(std::vector<Node>& nodes);
+
+/// All processes of the gang, those that do not train included.
+int processes_in(const RankTable& table);
 
 /// Fills in ranks, world size and master address from `nodes`, which are ordered by node rank.
 RankTable make_rank_table(int attempt, std::uint16_t master_port, std::vector<Node> nodes);

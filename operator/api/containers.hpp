@@ -45,9 +45,9 @@ bool has_accelerators(const Role& role);
 /// True if pods with accelerators may run only where GPUDirect RDMA works.
 bool requires_gpu_direct(const Spec& spec);
 
-/// The processes in one replica of the role: its own number, or the one in spec.framework; with Auto
-/// the number of accelerators, otherwise 1. A role that does not train has one unless it says so.
-/// With Passthrough the kept launcher is told this number, and its own flag wins.
+/// The processes in one replica of the role: its own number, or the one in spec.framework; with
+/// Auto the number of accelerators, otherwise 1. A role that does not train has one unless it says
+/// so. With Passthrough the kept launcher is told this number, and its own flag wins.
 int processes_of(const Spec& spec, const Role& role);
 
 /// The ranks of the whole gang: the processes of the roles that train.

@@ -73,8 +73,8 @@ std::string fingerprint(const Spec& spec) {
     parts.push_back({role.name, role.replicas, role.pod_template});
     // A role without these has the fingerprint that an operator before them gave it.
     if (role.kind != RoleKind::kWorker || role.processes || !role.start_after.empty())
-      parts.push_back({contract::to_string(role.kind), role.processes.value_or(0),
-                       role.start_after});
+      parts.push_back(
+          {contract::to_string(role.kind), role.processes.value_or(0), role.start_after});
   }
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
   for (const char c : parts.dump()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;

@@ -8,9 +8,31 @@
 namespace paceline::frameworks {
 namespace {
 
-RankPlace place() { return {5, 1, 8, 4, 1, 2, "worker", 3, 2, 7, "uid-1", "10.0.0.1", 29503}; }
-RankSetting setting() {
-  return {false, 6, 2, "/opt/paceline", "/run/table", "/run/sock", "/run/failed", "eth0"};
+// The second rank of the second pod, whose first rank is 4.
+struct Rank {
+  rendezvous::RankTable table;
+  RankSetting setting;
+  operator Process() const { return {table, table.nodes[1], setting, 1, 2}; }
+};
+
+Rank rank() {
+  rendezvous::Node first;
+  first.role = "worker";
+  first.address = "10.0.0.1";
+  first.processes = 4;
+  rendezvous::Node second = first;
+  second.node_rank = 1;
+  second.address = "10.0.0.2";
+  RankSetting setting;
+  setting.threads = 6;
+  setting.runtime_dir = "/opt/paceline";
+  setting.rank_table_path = "/run/table";
+  setting.telemetry_socket = "/run/sock";
+  setting.failure_file = "/run/failed";
+  setting.interface = "eth0";
+  setting.max_restarts = 7;
+  setting.job_uid = "uid-1";
+  return {rendezvous::make_rank_table(3, 29503, {first, second}), setting};
 }
 
 TEST(ListVariable, PrependsOnceAndKeepsWhatWasThere) {
@@ -22,7 +44,7 @@ TEST(ListVariable, PrependsOnceAndKeepsWhatWasThere) {
 
 TEST(Environment, RankVariablesComeFromTheTable) {
   const auto variables =
-      compose_environment({{"RANK", "99"}, {"MASTER_ADDR", "stale"}}, place(), setting()).variables;
+      compose_environment({{"RANK", "99"}, {"MASTER_ADDR", "stale"}}, rank()).variables;
   EXPECT_EQ(variables.at("RANK"), "5");
   EXPECT_EQ(variables.at("LOCAL_RANK"), "1");
   EXPECT_EQ(variables.at("WORLD_SIZE"), "8");
@@ -38,22 +60,19 @@ TEST(Environment, RankVariablesComeFromTheTable) {
 }
 
 TEST(Environment, OnlyAnInjectedRankIsToldWhereToSayThatItFails) {
-  EXPECT_EQ(compose_environment({}, place(), setting()).variables.at("PACELINE_FAILURE_FILE"),
-            "/run/failed");
+  EXPECT_EQ(compose_environment({}, rank()).variables.at("PACELINE_FAILURE_FILE"), "/run/failed");
   const Environment off{{"PACELINE_DISABLE", "1"}};
-  EXPECT_FALSE(
-      compose_environment(off, place(), setting()).variables.contains("PACELINE_FAILURE_FILE"));
+  EXPECT_FALSE(compose_environment(off, rank()).variables.contains("PACELINE_FAILURE_FILE"));
 }
 
 TEST(Environment, TheSecretDoesNotReachTheProgram) {
-  EXPECT_FALSE(compose_environment({{"PACELINE_TOKEN", "s"}}, place(), setting())
-                   .variables.contains("PACELINE_TOKEN"));
+  EXPECT_FALSE(
+      compose_environment({{"PACELINE_TOKEN", "s"}}, rank()).variables.contains("PACELINE_TOKEN"));
 }
 
 TEST(Environment, WhatTheUserHasSetStays) {
   const auto composed = compose_environment(
-      {{"OMP_NUM_THREADS", "3"}, {"NCCL_SOCKET_IFNAME", "ib0"}, {"PYTHONPATH", "/mine"}}, place(),
-      setting());
+      {{"OMP_NUM_THREADS", "3"}, {"NCCL_SOCKET_IFNAME", "ib0"}, {"PYTHONPATH", "/mine"}}, rank());
   EXPECT_EQ(composed.variables.at("OMP_NUM_THREADS"), "3");
   EXPECT_EQ(composed.variables.at("NCCL_SOCKET_IFNAME"), "ib0");
   EXPECT_EQ(composed.variables.at("GLOO_SOCKET_IFNAME"), "eth0");
@@ -63,36 +82,34 @@ TEST(Environment, WhatTheUserHasSetStays) {
 }
 
 TEST(Environment, GpuDirectIsTurnedOffWhereAskedAndNotSetOtherwise) {
-  EXPECT_FALSE(
-      compose_environment({}, place(), setting()).variables.contains("NCCL_NET_GDR_LEVEL"));
-  auto off = setting();
-  off.gpu_direct_off = true;
-  EXPECT_EQ(compose_environment({}, place(), off).variables.at("NCCL_NET_GDR_LEVEL"), "LOC");
-  EXPECT_EQ(compose_environment({{"NCCL_NET_GDR_LEVEL", "PXB"}}, place(), off)
-                .variables.at("NCCL_NET_GDR_LEVEL"),
-            "PXB");
+  EXPECT_FALSE(compose_environment({}, rank()).variables.contains("NCCL_NET_GDR_LEVEL"));
+  Rank off = rank();
+  off.setting.gpu_direct_off = true;
+  EXPECT_EQ(compose_environment({}, off).variables.at("NCCL_NET_GDR_LEVEL"), "LOC");
+  EXPECT_EQ(
+      compose_environment({{"NCCL_NET_GDR_LEVEL", "PXB"}}, off).variables.at("NCCL_NET_GDR_LEVEL"),
+      "PXB");
 }
 
 TEST(Environment, TheKillSwitchKeepsEverythingOut) {
   const auto composed =
-      compose_environment({{"PACELINE_DISABLE", "1"}, {"PYTHONPATH", "/mine"}}, place(), setting());
+      compose_environment({{"PACELINE_DISABLE", "1"}, {"PYTHONPATH", "/mine"}}, rank());
   EXPECT_EQ(composed.variables.at("PYTHONPATH"), "/mine");
 }
 
 TEST(Environment, PassthroughSpeaksToTorchrunOnly) {
-  auto kept = setting();
-  kept.passthrough = true;
-  kept.processes = 4;
-  const auto variables = compose_environment({}, place(), kept).variables;
+  Rank kept = rank();
+  kept.setting.passthrough = true;
+  const auto variables = compose_environment({}, kept).variables;
   EXPECT_FALSE(variables.contains("RANK"));
   EXPECT_EQ(variables.at("PET_NNODES"), "2");
   EXPECT_EQ(variables.at("PET_NODE_RANK"), "1");
   EXPECT_EQ(variables.at("PET_MASTER_PORT"), "29503");
   EXPECT_EQ(variables.at("PET_MAX_RESTARTS"), "0");
   EXPECT_EQ(variables.at("PET_NPROC_PER_NODE"), "4");
-  EXPECT_EQ(compose_environment({{"PET_NPROC_PER_NODE", "gpu"}}, place(), kept)
-                .variables.at("PET_NPROC_PER_NODE"),
-            "gpu");
+  EXPECT_EQ(
+      compose_environment({{"PET_NPROC_PER_NODE", "gpu"}}, kept).variables.at("PET_NPROC_PER_NODE"),
+      "gpu");
 }
 
 TEST(Environment, ThreadsAreDividedAndNeverNone) {

@@ -4,6 +4,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -153,6 +154,47 @@ TEST(HeldPort, IsFreeAgainAfterwards) {
 }
 
 TEST(HeldPort, OfWhatIsNoAddressIsNone) { EXPECT_EQ(net::HeldPort("localhost").port(), 0); }
+
+TEST(PortRange, HasPortsThatNoOtherRangeHas) {
+  std::vector<net::PortRange> ranges;
+  std::set<int> ports;
+  int wanted = 0;
+  for (const int count : {1, 8, 9, 64, 1, 200}) {
+    const std::uint16_t first = ranges.emplace_back("127.0.0.1", count).first();
+    ASSERT_GE(first, 25000);
+    ASSERT_LE(first + count, 29000);
+    for (int i = 0; i < count; ++i) ports.insert(first + i);
+    wanted += count;
+  }
+  EXPECT_EQ(ports.size(), static_cast<std::size_t>(wanted));
+}
+
+TEST(PortRange, AnyProgramMayListenThere) {
+  const net::PortRange range("127.0.0.1", 2);
+  EXPECT_TRUE(listen_at(range.first()).valid());
+  EXPECT_TRUE(listen_at(static_cast<std::uint16_t>(range.first() + 1)).valid());
+}
+
+TEST(PortRange, LeavesOutWhatAProgramListensAt) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // Its own ports: the test takes nearly all of them.
+    if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) ::_exit(77);
+    const std::uint16_t taken = net::PortRange("0.0.0.0", 3999).first();
+    const auto listener = net::listen_on({"0.0.0.0", 27000}, 8);
+    const bool none = net::PortRange("0.0.0.0", 3999).first() == 0;
+    ::_exit(taken == 25000 && listener && none ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "no namespaces here";
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+TEST(PortRange, OfTooManyPortsOrOfNoAddressIsNone) {
+  EXPECT_EQ(net::PortRange("127.0.0.1", 4001).first(), 0);
+  EXPECT_EQ(net::PortRange("localhost", 1).first(), 0);
+}
 
 TEST(FreePort, OfWhatIsNoAddressIsNone) { EXPECT_EQ(net::free_port("localhost", 0), 0); }
 

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// One process of the gang, as the file of a framework sees it: its place in the rank table and the
+// settings of its replica. Values and pure functions. Processes refer to a table that outlives
+// them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "launcher/rendezvous/rank_table.hpp"
+
+namespace paceline::frameworks {
+
+struct RankSetting {
+  std::string framework = "PyTorch";  // spec.framework.type
+  bool passthrough = false;
+  int threads = 1;          // for OMP_NUM_THREADS
+  std::string runtime_dir;  // "": no runtime is injected, as with the kill switch
+  std::string rank_table_path;
+  std::string telemetry_socket;
+  std::string failure_file;
+  // network interface that has this pod's address; "" if unknown
+  std::string interface;
+  bool gpu_direct_off = false;  // spec.network.gpuDirect: Disabled
+  int max_restarts = 0;
+  std::string job_uid;
+};
+
+struct Process {
+  const rendezvous::RankTable& table;
+  const rendezvous::Node& node;  // the own one
+  const RankSetting& setting;
+  int local_rank = 0;
+  int restarts = 0;
+
+  /// Its number in the gang. Processes of roles that do not train have numbers from the world size.
+  int rank() const { return node.first_rank + local_rank; }
+};
+
+using contract::RoleKind;
+
+/// A pod's place among the pods that train, in the order of ranks, and how many there are. Pods of
+/// other roles follow: their places start with that number.
+struct Group {
+  int rank = 0;
+  int size = 0;
+};
+Group group_of(const Process& process);
+
+/// How many processes the roles of this kind have.
+int count(const rendezvous::RankTable& table, RoleKind kind);
+
+/// The place of the process among those of its kind, from 0.
+int index_of(const Process& process);
+
+/// The port of a process. `base`: the framework's usual port. In a cluster a pod has an address of
+/// its own, so that ports differ by attempt and local rank only. On one machine the table has a
+/// range of free ports.
+std::uint16_t port_of(const rendezvous::RankTable& table, const rendezvous::Node& node,
+                      int local_rank, int base);
+
+/// host:port of each process of this kind, in the order of their places.
+std::vector<std::string> endpoints(const rendezvous::RankTable& table, RoleKind kind, int base);
+
+/// The pod that runs the first process of this kind; null if no role has it.
+const rendezvous::Node* first_of(const rendezvous::RankTable& table, RoleKind kind);
+
+std::string joined(const std::vector<std::string>& parts);  // with commas
+
+}  // namespace paceline::frameworks
