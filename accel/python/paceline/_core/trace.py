@@ -13,7 +13,7 @@ import sys
 import time
 
 from paceline._core.environment import disabled
-from paceline._core.library import CPU, HOST_MARKS, PYTORCH, Library, Options
+from paceline._core.library import CPU, HOST_MARKS, Library, Options
 from paceline._core.log import say
 
 
@@ -28,6 +28,7 @@ class Trace:
         self.reason = "no training mark yet"
         self.mark_cost_ns = 0
         self.host_phases = 0
+        self.framework_id = 0
         self.framework_version = b""
         self.device_kind = CPU
         self.patches: dict[str, str] = {}  # what of the framework is marked, or why not
@@ -44,7 +45,7 @@ class Trace:
             self.mark_cost_ns = _mark_cost(library)
             options = Options(
                 size=ctypes.sizeof(Options),
-                framework_id=PYTORCH if self.framework_version else 0,
+                framework_id=self.framework_id,
                 device_kind=self.device_kind,
                 host_phases=self.host_phases,
                 framework_version=self.framework_version,

@@ -30,6 +30,7 @@ HOST_PHASES = (
 
 
 def install(torch: ModuleType) -> None:
+    trace.framework_id = abi.PYTORCH
     trace.framework_version = str(torch.__version__).encode()[:31]
     trace.host_phases = sum(1 << phase for phase in HOST_PHASES)
     _loader.patch(torch)

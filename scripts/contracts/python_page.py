@@ -15,7 +15,7 @@ from typing import Any
 
 import griffe
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "python-api.md"
 MODULES = (
     "paceline",
@@ -24,6 +24,9 @@ MODULES = (
     "paceline.amp",
     "paceline.graph",
     "paceline.comm",
+    "paceline.tensorflow",
+    "paceline.paddle",
+    "paceline.xgboost",
 )
 SECTIONS = ("Args:", "Returns:", "Raises:", "Example:")
 HEAD = """<!-- Made by scripts/api-page from the docstrings: edit those. -->

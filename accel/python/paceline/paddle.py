@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of Paddle's high-level API: a callback for `paddle.Model.fit`.
+
+Importing this module does not import Paddle.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from paceline._core import library as abi
+from paceline._core.loops import LoopMarks
+
+__all__ = ["Callback"]
+
+
+def Callback() -> Any:
+    """Returns a callback that marks each batch of `paddle.Model.fit` as a step, its waits for
+    batches, and its evaluation.
+
+    Returns:
+        A new callback, for the argument `callbacks` of `fit`.
+
+    Raises:
+        ImportError: Paddle is not installed.
+
+    Example:
+        >>> model.fit(data, callbacks=[paceline.paddle.Callback()])  # doctest: +SKIP
+    """
+    paddle = importlib.import_module("paddle")
+    marks = {
+        "framework_id": abi.PADDLE,
+        "framework_version": str(paddle.__version__),
+        "loads_between_batches": True,
+    }
+    return type("Callback", (LoopMarks, paddle.callbacks.Callback), marks)()

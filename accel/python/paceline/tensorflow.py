@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of Keras, for TensorFlow: a callback for `fit`.
+
+Importing this module imports neither TensorFlow nor Keras.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import Any
+
+from paceline._core import library as abi
+from paceline._core.loops import LoopMarks
+
+__all__ = ["Callback"]
+
+
+def Callback() -> Any:
+    """Returns a Keras callback that marks each batch of `fit` as a step, and its validation.
+
+    It is a callback of the Keras that the program has imported: `tf_keras` if it has, else `keras`.
+
+    Returns:
+        A new callback, for the argument `callbacks` of `fit`.
+
+    Raises:
+        ImportError: there is no Keras.
+
+    Example:
+        >>> model.fit(data, callbacks=[paceline.tensorflow.Callback()])  # doctest: +SKIP
+    """
+    tensorflow = sys.modules.get("tensorflow")
+    marks = {
+        "framework_id": abi.TENSORFLOW if tensorflow is not None else 0,
+        "framework_version": str(getattr(tensorflow, "__version__", "")),
+    }
+    return type("Callback", (LoopMarks, _keras().callbacks.Callback), marks)()
+
+
+def _keras() -> ModuleType:
+    # TensorFlow may import keras for its own use; tf_keras is there only if the program wants it.
+    return sys.modules.get("tf_keras") or importlib.import_module("keras")
