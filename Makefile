@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin: each target is one script, which can be run by itself. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test mutants lint sanitize bench bench-agent bench-comm bench-loader bench-optim test-rdma coverage cluster cluster-down images release
+.PHONY: help setup build demo test test-frameworks mutants lint sanitize bench bench-agent bench-comm bench-loader bench-optim test-rdma coverage cluster cluster-down images release
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -17,6 +17,9 @@ demo: ## train the digits example on this machine with its live step-time breakd
 
 test: ## every test: unit, runtime, breakdown, conformance, chart, dashboard, end to end on a real cluster
 	scripts/test
+
+test-frameworks: ## examples of TensorFlow, Paddle, JAX, … with their real packages: 6 GB, cached
+	scripts/test frameworks
 
 lint: ## format, static checks and house rules
 	scripts/lint

@@ -205,6 +205,12 @@ SUITES: dict[str, Suite] = {
         _python("pinned", "tests/trainers", "scripts/trainers-venv"),
         lane="cluster",
     ),
+    "frameworks": Suite(
+        "the examples of every framework with its real package: start, restart, step telemetry",
+        ("build",),
+        _python("frameworks", "tests/frameworks"),
+        usual=False,
+    ),
     "dashboard": Suite(
         "every query of the dashboard on a real Prometheus and a real run",
         ("build",),

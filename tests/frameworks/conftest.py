@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the built programs are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from jobs import ROOT
+
+
+@pytest.fixture(scope="session")
+def build() -> Path:
+    folder = Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+    for name in ("bin/paceline", "bin/paceline-launcher", "runtime/lib/libpaceline.so"):
+        assert (folder / name).exists(), f"{folder / name} is not built: scripts/build release"
+    return folder
