@@ -6,8 +6,8 @@ weights. A restarted job goes on at the coordinator's last checkpoint.
 """
 
 import os
+import shutil
 import sys
-import tempfile
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ["GRPC_FAIL_FAST"] = "use_caller"
@@ -16,7 +16,7 @@ import paceline
 import tensorflow as tf
 
 STEPS, EVERY, BATCH, FEATURES = 600, 20, 32, 16
-CHECKPOINTS = sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()
+CHECKPOINTS = sys.argv[1]
 
 resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
 if resolver.task_type in ("worker", "ps"):
@@ -35,7 +35,6 @@ coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 truth = tf.reshape(tf.linspace(-1.0, 1.0, FEATURES), (FEATURES, 1))
 with strategy.scope():
     weights = tf.Variable(tf.zeros((FEATURES, 1)))
-    workers = tf.Variable(tf.zeros(len(resolver.cluster_spec().as_dict()["worker"])))
     done = tf.Variable(0, dtype=tf.int64)
 
 
@@ -62,4 +61,6 @@ while (step := int(done.numpy())) < STEPS:
     print(f"step {step}: loss {float(losses[-1].fetch()):.6f}", flush=True)
 
 assert float(tf.reduce_max(tf.abs(weights.read_value() - truth))) < 0.01, "it has not learned"
-print(f"trained by {workers.shape[0]} workers: {int(done.numpy())} steps", flush=True)
+shutil.rmtree(CHECKPOINTS)  # the next run starts anew
+workers = len(resolver.cluster_spec().as_dict()["worker"])
+print(f"trained by {workers} workers: {int(done.numpy())} steps", flush=True)

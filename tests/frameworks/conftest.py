@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the built programs are."""
+"""Where the built programs are, and the table of what was run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from cases import HEAD, rows
 from jobs import ROOT
 
 
@@ -16,3 +17,9 @@ def build() -> Path:
     for name in ("bin/paceline", "bin/paceline-launcher", "runtime/lib/libpaceline.so"):
         assert (folder / name).exists(), f"{folder / name} is not built: scripts/build release"
     return folder
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The table as docs/frameworks.md has it."""
+    for row in [HEAD, ["---"] * len(HEAD), *rows.values()] if rows else []:
+        terminalreporter.write_line(f"| {' | '.join(row)} |")
