@@ -12,7 +12,7 @@
 #include <string>
 
 #include "common/net/address.hpp"
-#include "launcher/rendezvous/rank_table.hpp"
+#include "launcher/rendezvous/message.hpp"
 
 namespace paceline::testing {
 
@@ -23,7 +23,7 @@ struct PlayedSettings {
   int node_count = 2;
   int first = 1;  // node ranks first, …, last - 1 are played here
   int last = 2;
-  int protocol = 2;  // 1: as before the table was passed on, for comparisons
+  int protocol = rendezvous::kProtocol;  // 1: as before the table was passed on, for comparisons
   /// Time from the last member's table until all are done.
   std::chrono::milliseconds hold{0};
   bool passes_table_on = true;  // false: the ports that members name are closed

@@ -164,7 +164,8 @@ int main(int argc, char** argv) {
   bool good = true;
   double ours = 0;
   for (const int members : sizes) {
-    const Cost cost = measure(own.string(), members, 2, processes, hold, folder);
+    const Cost cost =
+        measure(own.string(), members, rendezvous::kProtocol, processes, hold, folder);
     show("ours", members, cost);
     if (members == kComparedMembers) ours = cost.cpu_seconds;
     const std::string size = std::to_string(members);

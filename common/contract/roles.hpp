@@ -32,6 +32,26 @@ constexpr bool trains(RoleKind kind) {
   return kind == RoleKind::kCoordinator || kind == RoleKind::kWorker;
 }
 
+/// Whether the role's steps are none of the training's: the job's measurements leave them out.
+constexpr bool helps(RoleKind kind) {
+  return kind == RoleKind::kScheduler || kind == RoleKind::kParameterServer ||
+         kind == RoleKind::kEvaluator;
+}
+
+/// Whether the job has succeeded only when the role's processes have exited with 0. If the job has
+/// a launcher, the launcher alone decides.
+constexpr bool decides(RoleKind kind, bool job_has_launcher) {
+  return job_has_launcher ? kind == RoleKind::kLauncher : trains(kind);
+}
+
+/// Whether the failure or loss of a replica leaves the rest of the gang running. Workers that train
+/// through parameter servers do not wait for each other. A scheduler counts the workers, and so a
+/// job with one restarts as a whole.
+constexpr bool fails_alone(RoleKind kind, bool job_has_servers, bool job_has_scheduler) {
+  return kind == RoleKind::kEvaluator ||
+         (kind == RoleKind::kWorker && job_has_servers && !job_has_scheduler);
+}
+
 inline constexpr std::array<std::string_view, 11> kFrameworks{
     "PyTorch",   "TensorFlow", "PaddlePaddle", "MindSpore", "MPI",   "Horovod",
     "DeepSpeed", "JAX",        "BytePS",       "XGBoost",   "Custom"};

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/net/address.hpp"
 #include "launcher/rendezvous/secret.hpp"
 
 namespace paceline::rendezvous {
@@ -13,20 +12,6 @@ namespace {
 // In a larger gang a line for every pod that joins would bury the log.
 constexpr int kMostJoinLines = 64;
 constexpr std::size_t kLongestList = 1024;
-
-std::string describe(const Culprit& culprit) {
-  const Failure& failure = culprit.failure;
-  std::string text = "rank " + std::to_string(culprit.rank) + " on " + culprit.pod_name;
-  if (failure.reason == "NotExecutable")
-    return text + " could not be started" +
-           (failure.last_lines.empty() ? "" : ": " + failure.last_lines.back());
-  if (failure.oom) return text + " ran out of memory (OOM killed)";
-  text += failure.signal ? " was killed by signal " + std::to_string(*failure.signal)
-                         : " exited with code " + std::to_string(failure.exit_code.value_or(-1));
-  return failure.cause == Cause::kPeer
-             ? text + " after it had lost a connection, and no other rank has told a cause"
-             : text;
-}
 
 }  // namespace
 
@@ -50,7 +35,10 @@ Gang::Gang(GangConfig config)
 
 std::vector<telemetry::RankSummary> Gang::ranks() const {
   std::vector<telemetry::RankSummary> all;
-  for (const auto& of_node : summaries_) all.insert(all.end(), of_node.begin(), of_node.end());
+  for (std::size_t place = 0; place < summaries_.size(); ++place) {
+    if (place < table_.nodes.size() && contract::helps(table_.nodes[place].kind)) continue;
+    all.insert(all.end(), summaries_[place].begin(), summaries_[place].end());
+  }
   return all;
 }
 
@@ -121,15 +109,27 @@ GangActions Gang::on_message(ConnectionId from, const Message& message, SteadyTi
   } else if (const auto* need = std::get_if<NeedTable>(&message)) {
     if (running && need->attempt == attempt_) actions_.emplace_back(SendTable{{from}});
   } else if (const auto* done = std::get_if<Done>(&message)) {
-    if (running && done->attempt == attempt_) {
-      set(*member, &Member::done, done_, true);
-      const bool all = done_ == config_.node_count;
-      if (all || (config_.rank_zero_decides && member->hello.node.node_rank == 0))
-        finish(Verdict::kSucceeded,
-               all ? "all ranks exited with code 0" : "rank 0 exited with code 0");
-    }
+    if (running && done->attempt == attempt_) this->done(*member);
+  } else if (const auto* begun = std::get_if<Started>(&message)) {
+    if (running && begun->attempt == attempt_) started(*member);
   }
   return take();
+}
+
+bool Gang::decides(const Member& member) const {
+  return contract::decides(member.hello.node.kind, has_launcher_);
+}
+
+void Gang::done(Member& member) {
+  if (!decides(member)) return;
+  set(member, &Member::done, done_, true);
+  const Node& node = table_.nodes[static_cast<std::size_t>(member.hello.node.node_rank)];
+  if (done_ == deciding_) {
+    finish(Verdict::kSucceeded, has_launcher_ ? "the launcher of the job exited with code 0"
+                                              : "all ranks exited with code 0");
+  } else if (config_.rank_zero_decides && node.first_rank == 0) {
+    finish(Verdict::kSucceeded, "rank 0 exited with code 0");
+  }
 }
 
 std::optional<std::string> Gang::reason_to_refuse(const Hello& hello) const {
@@ -169,7 +169,7 @@ void Gang::hello(ConnectionId from, const Hello& hello, SteadyTime now) {
     actions_.emplace_back(CloseConnection{old});
     lose_member(node_rank, "has connected anew", now);
   }
-  place = Member{from, hello, false, false, false, now};
+  place = Member{.connection = from, .hello = hello, .last_received = now};
   node_rank_of_[from] = node_rank;
   ++gathered_;
   restarts_ = std::max(restarts_, hello.restarts);
@@ -188,55 +188,6 @@ void Gang::log_join(const Member& member) {
   log("node rank " + std::to_string(member.hello.node.node_rank) + " (" +
       member.hello.node.pod_name + ") joined: " + std::to_string(gathered_) + " of " +
       std::to_string(config_.node_count));
-}
-
-void Gang::weigh_failure(const Member& member, const Failed& failed, SteadyTime now) {
-  const int node_rank = member.hello.node.node_rank;
-  const Node& node = table_.nodes[static_cast<std::size_t>(node_rank)];
-  if (failed.failure.local_rank >= node.processes) return;
-  Failure failure = failed.failure;
-  // In a job with one rank the lost connection was to something else.
-  if (table_.world_size == 1) failure.cause = std::min(failure.cause, Cause::kOwn);
-  const std::pair order{failure.cause, now - failure.ago};
-  // Each member orders its own failures by one clock. Between members, the order includes the delay
-  // of the messages.
-  const bool others = collecting_failures_ || stop_at_;
-  if (others && culprit_->node_rank != node_rank && culprit_order_ <= order) return;
-  culprit_order_ = order;
-  culprit_ = Culprit{node.first_rank + failure.local_rank, node_rank, node.pod_name, failed.attempt,
-                     std::move(failure)};
-}
-
-void Gang::failed(const Member& member, const Failed& failed, SteadyTime now) {
-  const Node& node = table_.nodes[static_cast<std::size_t>(member.hello.node.node_rank)];
-  if (failed.failure.local_rank >= node.processes) return;
-  weigh_failure(member, failed, now);
-  if (failed.failure.reason == "NotExecutable")
-    return finish(Verdict::kFailed, describe(*culprit_));
-  if (culprit_->failure.cause != Cause::kPeer) return stop_for_failure(now);
-  if (!stop_at_) stop_at_ = now + kPeerFailureGrace;
-}
-
-void Gang::stop_for_failure(SteadyTime now) {
-  stop_at_.reset();
-  collecting_failures_ = true;
-  restarts_exhausted_ = restarts_ >= config_.max_restarts;
-  if (!restarts_exhausted_) ++restarts_;
-  restart(now + std::chrono::duration_cast<SteadyTime::duration>(config_.backoff));
-}
-
-void Gang::conclude_failure() {
-  if (!collecting_failures_ || stopping_members_ > 0) return;
-  collecting_failures_ = false;
-  const std::string what = describe(*culprit_);
-  if (restarts_exhausted_) {
-    attempt_ = stopping_;
-    finish(Verdict::kFailed, what + "; all " + std::to_string(config_.max_restarts) +
-                                 " restarts of failurePolicy.maxRestarts are spent");
-  } else {
-    log(what + ": restart " + std::to_string(restarts_) + " of " +
-        std::to_string(config_.max_restarts) + ", the gang restarts in place");
-  }
 }
 
 void Gang::lose_member(int node_rank, const std::string& why, SteadyTime now) {
@@ -258,60 +209,6 @@ void Gang::lose_member(int node_rank, const std::string& why, SteadyTime now) {
   conclude_failure();
 }
 
-void Gang::restart(SteadyTime not_before) {
-  stopping_ = attempt_;
-  ++attempt_;
-  phase_ = GangPhase::kRestarting;
-  not_before_ = not_before;
-  std::vector<ConnectionId> to;
-  for (auto& member : members_) {
-    if (!member || !member->alive) continue;
-    set(*member, &Member::stop_requested, stopping_members_, true);
-    to.push_back(member->connection);
-  }
-  send_all(std::move(to), Stop{stopping_});
-}
-
-void Gang::try_start(SteadyTime now) {
-  if (phase_ != GangPhase::kGathering && phase_ != GangPhase::kRestarting) return;
-  if (collecting_failures_ || now < not_before_) return;
-  if (gathered_ < config_.node_count || alive_ > 0) return;
-  std::vector<Node> nodes;
-  nodes.reserve(members_.size());
-  for (const auto& member : members_) nodes.push_back(member->hello.node);
-  table_ = make_rank_table(attempt_, config_.master_port(attempt_), std::move(nodes));
-  if (config_.port_base) table_.port_base = config_.port_base(processes_in(table_));
-  phase_ = GangPhase::kRunning;
-  log("all " + std::to_string(config_.node_count) + " replicas are here: attempt " +
-      std::to_string(attempt_) + " starts with " + std::to_string(table_.world_size) + " ranks");
-  first_done_.reset();
-  stragglers_logged_ = false;
-  stop_at_.reset();
-  std::vector<ConnectionId> direct;
-  for (auto& member : members_) {
-    set(*member, &Member::alive, alive_, true);
-    set(*member, &Member::stop_requested, stopping_members_, false);
-    set(*member, &Member::done, done_, false);
-    std::string source = table_source(member->hello.node.node_rank);
-    if (source.empty()) {
-      direct.push_back(member->connection);
-    } else {
-      send(member->connection, Start{attempt_, restarts_, std::move(source)});
-    }
-  }
-  send_all(direct, Start{attempt_, restarts_, ""});
-  actions_.emplace_back(SendTable{std::move(direct)});
-}
-
-/// Where the member fetches the rank table; empty: this launcher sends it.
-std::string Gang::table_source(int node_rank) const {
-  const int parent = table_parent(node_rank, config_.node_count);
-  if (parent == 0) return "";
-  const Hello& hello = members_[static_cast<std::size_t>(parent)]->hello;
-  if (hello.table_port == 0) return "";
-  return net::to_string({hello.node.address, hello.table_port});
-}
-
 void Gang::finish(Verdict verdict, std::string message) {
   phase_ = verdict == Verdict::kSucceeded ? GangPhase::kSucceeded : GangPhase::kFailed;
   log("job " + std::string(to_string(phase_)) + ": " + message);
@@ -328,7 +225,8 @@ void Gang::log_stragglers(SteadyTime now) {
   std::string late;
   for (const auto& member : members_) {
     if (late.size() > kLongestList) break;
-    if (!member->done) late += (late.empty() ? "" : ", ") + member->hello.node.pod_name;
+    if (decides(*member) && !member->done)
+      late += (late.empty() ? "" : ", ") + member->hello.node.pod_name;
   }
   stragglers_logged_ = true;
   log("still running " + std::to_string(kStragglerWarning.count()) +

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gang: the server's side of the rendezvous, as a pure state machine. Server on node rank 0 feeds
-// it. Members join; when all have joined and none has a rank alive, all start together. The first
-// failure of an attempt stops all ranks and starts the next attempt, while restarts are left. The
-// gang waits for a lost member to come back.
+// it. Members join; when all have joined and none has a rank alive, all start together, or stage by
+// stage. The first failure of an attempt stops all ranks and starts the next attempt, while
+// restarts are left. The gang waits for a lost member to come back.
+//
+// The job has succeeded when the roles that decide have ended (contract::decides). All others are
+// then stopped. An evaluator that fails is logged, and the gang goes on.
 //
 // The culprit is chosen after every member has reported its failures, because a survivor may exit
 // before the rank that it lost. If a rank reports that it lost a peer, the gang waits a short time
@@ -15,6 +18,7 @@
 // attempt, a connection that is no member) changes nothing.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -111,18 +115,23 @@ class Gang {
     Hello hello;
     bool alive = false;           // ranks of some attempt may be alive in that pod
     bool stop_requested = false;  // was told to stop and has not answered yet
-    bool done = false;
+    bool done = false;            // only of members that decide
+    bool failed = false;          // its failure was logged, and the gang goes on
     SteadyTime last_received;
   };
 
   void hello(ConnectionId from, const Hello& hello, SteadyTime now);
-  void failed(const Member& member, const Failed& failed, SteadyTime now);
+  void failed(Member& member, const Failed& failed, SteadyTime now);
+  void done(Member& member);
   void stop_for_failure(SteadyTime now);
   void weigh_failure(const Member& member, const Failed& failed, SteadyTime now);
   void conclude_failure();
   void lose_member(int node_rank, const std::string& why, SteadyTime now);
   void restart(SteadyTime not_before);
   void try_start(SteadyTime now);
+  void begin_stages();
+  void started(const Member& member);
+  bool decides(const Member& member) const;
   void finish(Verdict verdict, std::string message);
   void log_stragglers(SteadyTime now);
   void log_join(const Member& member);
@@ -162,6 +171,13 @@ class Gang {
   RankTable table_;
   std::vector<std::optional<Member>> members_;  // by node rank
   std::unordered_map<ConnectionId, int> node_rank_of_;
+  // how many members decide, and the stages whose processes may run
+  int deciding_ = 0;
+  bool has_launcher_ = false;
+  int stage_ = 0;
+  int last_stage_ = 0;
+  std::array<int, kMostStages + 1> unstarted_{};  // by stage: members to hear Started from
+  std::vector<bool> started_;                     // by node rank
   // how many members there are, have ranks alive, were told to stop, and are done
   int gathered_ = 0;
   int alive_ = 0;

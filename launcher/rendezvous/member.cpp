@@ -80,10 +80,15 @@ MemberActions Member::on_message(const Message& message, SteadyTime now) {
       act(LogLine{"ignored a start while ranks of another attempt are here"});
       return take();
     }
-    starting_ = *start;
+    starting_ = Starting{*start, std::nullopt};
     if (!start->table_from.empty()) act(FetchTable{start->attempt, start->table_from});
   } else if (const auto* table = std::get_if<Table>(&message)) {
-    this->start(table->table);
+    take_table(table->table);
+  } else if (const auto* next = std::get_if<StartStage>(&message)) {
+    if (starting_ && starting_->start.attempt == next->attempt) {
+      starting_->start.stage = std::max(starting_->start.stage, next->stage);
+      start_if_due();
+    }
   } else if (const auto* stop = std::get_if<Stop>(&message)) {
     if (state_ == State::kRunning && stop->attempt == attempt_) {
       idle_since_ = now;
@@ -106,21 +111,29 @@ MemberActions Member::on_message(const Message& message, SteadyTime now) {
 }
 
 MemberActions Member::on_table(const RankTable& table) {
-  start(table);
+  take_table(table);
   return take();
 }
 
 MemberActions Member::on_no_table(int attempt, const std::string& why) {
-  if (!starting_ || starting_->attempt != attempt) return take();
-  act(LogLine{"could not fetch the rank table from " + starting_->table_from + " (" + why +
+  if (!starting_ || starting_->start.attempt != attempt) return take();
+  act(LogLine{"could not fetch the rank table from " + starting_->start.table_from + " (" + why +
               "): asking rank 0's launcher for it"});
   act(SendMessage{NeedTable{attempt}});
   return take();
 }
 
-void Member::start(const RankTable& table) {
-  if (ending_ || !starting_ || starting_->attempt != table.attempt) return;
-  const Start start = *std::exchange(starting_, std::nullopt);
+void Member::take_table(const RankTable& table) {
+  if (ending_ || !starting_ || starting_->start.attempt != table.attempt) return;
+  starting_->table = table;
+  start_if_due();
+}
+
+void Member::start_if_due() {
+  const int stage = config_.hello.start_stage;
+  if (!starting_->table || starting_->start.stage < stage) return;
+  const auto [start, kept] = *std::exchange(starting_, std::nullopt);
+  const RankTable& table = *kept;
   const Node& own = config_.hello.node;
   const auto place = static_cast<std::size_t>(own.node_rank);
   if (place >= table.nodes.size() || table.nodes[place].node_rank != own.node_rank ||
@@ -138,7 +151,9 @@ void Member::start(const RankTable& table) {
   first_exit_.reset();
   stragglers_logged_ = false;
   reported_ = false;
+  runs_rank_zero_ = table.world_size > 0 && table.nodes[place].first_rank == 0;
   act(StartRanks{start.restarts, table});
+  if (stage < start.last_stage) act(SendMessage{Started{attempt_}});
 }
 
 void Member::end(Outcome outcome) {
@@ -162,7 +177,7 @@ MemberActions Member::on_rank_exit(int local_rank, const std::optional<Failure>&
     return take();
   }
   ++exited_;
-  const bool decides = config_.rank_zero_decides && config_.hello.node.node_rank == 0;
+  const bool decides = config_.rank_zero_decides && runs_rank_zero_;
   if (decides ? local_rank == 0 : exited_ == children()) {
     act(SendSummary{});
     act(SendMessage{Done{attempt_}});
@@ -203,7 +218,9 @@ MemberActions Member::on_tick(SteadyTime now) {
         on_disconnected("silent for " + std::to_string(kHeartbeatTimeout.count()) + " s", now);
     return lost;
   }
-  if (state_ == State::kRunning && exited_ > 0 && exited_ < children() && !stragglers_logged_) {
+  const bool some_exited = exited_ > 0 && exited_ < children();
+  if (state_ == State::kRunning && some_exited && !stragglers_logged_ &&
+      contract::trains(config_.hello.node.kind)) {
     if (!first_exit_) first_exit_ = now;
     if (now - *first_exit_ >= kStragglerWarning) {
       stragglers_logged_ = true;

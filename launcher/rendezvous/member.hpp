@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Member: one launcher's side of the rendezvous, as a pure state machine. Launcher feeds it. It
-// connects to the server, sends Hello, starts the ranks when told, and reports how they end. It
-// stops them when told or when the server is lost, then connects again, and gives up after the
-// startup timeout.
+// connects to the server, sends Hello, starts the ranks when told and when its stage has come, and
+// reports how they end. It stops them when told or when the server is lost, then connects again,
+// and gives up after the startup timeout.
 //
 // No sockets, no processes: events and the time come in, actions go out in order. Not thread-safe.
 #pragma once
@@ -109,9 +109,15 @@ class Member {
     kEnded,
   };
   enum class Link { kNone, kConnecting, kUp };
+  /// Told to start. The ranks start when the table is here and the stage has come.
+  struct Starting {
+    Start start;
+    std::optional<RankTable> table;
+  };
 
   void end(Outcome outcome);
-  void start(const RankTable& table);
+  void take_table(const RankTable& table);
+  void start_if_due();
   void connect();
   void stop_ranks();
   int children() const {
@@ -141,7 +147,8 @@ class Member {
   SteadyTime next_connect_{};
   std::chrono::milliseconds retry_{0};
   std::string last_trouble_ = "no connection was tried";
-  std::optional<Start> starting_;  // told to start; the rank table has not come yet
+  std::optional<Starting> starting_;
+  bool runs_rank_zero_ = false;  // of the training
   std::optional<Outcome> ending_;
   MemberActions actions_;
 };

@@ -34,8 +34,14 @@ json write(const Start& start) {
   return {{"type", "start"},
           {"attempt", start.attempt},
           {"restarts", start.restarts},
-          {"tableFrom", start.table_from}};
+          {"tableFrom", start.table_from},
+          {"stage", start.stage},
+          {"lastStage", start.last_stage}};
 }
+json write(const StartStage& next) {
+  return {{"type", "startStage"}, {"attempt", next.attempt}, {"stage", next.stage}};
+}
+json write(const Started& started) { return {{"type", "started"}, {"attempt", started.attempt}}; }
 json write(const Table& table) {
   json object = columns_form(table.table);
   object["type"] = "table";
@@ -79,6 +85,10 @@ int read_attempt(JsonFields& fields) {
   return static_cast<int>(fields.integer("attempt", 0, kMostAttempts));
 }
 
+int read_stage(JsonFields& fields, std::string_view key) {
+  return static_cast<int>(fields.integer(key, 0, kMostStages));
+}
+
 Hello read_hello(const json& object, JsonFields& fields, std::string& problem) {
   Hello hello;
   hello.protocol = static_cast<int>(fields.integer("protocol", 0, 1'000'000));
@@ -93,7 +103,7 @@ Hello read_hello(const json& object, JsonFields& fields, std::string& problem) {
     return hello;
   }
   hello.node = read_node(object, problem);
-  hello.start_stage = static_cast<int>(fields.integer("startStage", 0, kMostStages));
+  hello.start_stage = read_stage(fields, "startStage");
   hello.table_port = static_cast<std::uint16_t>(fields.integer("tablePort", 0, 65535));
   return hello;
 }
@@ -152,10 +162,14 @@ Result<Message> parse_message(std::string_view text, Sender sender) {
   } else if (type == "refused") {
     message = Refused{fields.text("reason", 4096)};
   } else if (type == "start") {
-    Start start{read_attempt(fields),
-                static_cast<int>(fields.integer("restarts", 0, kMostAttempts)),
-                fields.text("tableFrom", 64)};
+    Start start{
+        read_attempt(fields), static_cast<int>(fields.integer("restarts", 0, kMostAttempts)),
+        fields.text("tableFrom", 64), read_stage(fields, "stage"), read_stage(fields, "lastStage")};
     message = std::move(start);
+  } else if (type == "startStage") {
+    message = StartStage{read_attempt(fields), read_stage(fields, "stage")};
+  } else if (type == "started") {
+    message = Started{read_attempt(fields)};
   } else if (type == "table" && sender == Sender::kServer) {
     message = Table{read_columns_form(object, problem)};
   } else if (type == "needTable") {

@@ -38,11 +38,22 @@ struct Refused {
   std::string reason;
 };
 /// The attempt begins. The rank table comes as a message of its own, so that one encoding serves
-/// all members.
+/// all members. A member of a higher stage than `stage` keeps its table and waits for StartStage.
 struct Start {
   int attempt = 0;
   int restarts = 0;
   std::string table_from;  // ip:port of the launcher to fetch the table from; "": rank 0 sends it
+  int stage = 0;
+  int last_stage = 0;  // members of lower stages answer with Started
+};
+/// All processes of lower stages were started: those of this stage start now.
+struct StartStage {
+  int attempt = 0;
+  int stage = 0;
+};
+/// The processes of this replica were started.
+struct Started {
+  int attempt = 0;
 };
 struct Table {
   RankTable table;
@@ -85,8 +96,9 @@ struct Heartbeat {
   std::vector<telemetry::RankSummary> ranks;
 };
 
-using Message = std::variant<Hello, Refused, Start, Table, NeedTable, TableRequest, Failed, Stop,
-                             Stopping, Stopped, Done, Finish, Heartbeat>;
+using Message =
+    std::variant<Hello, Refused, Start, StartStage, Started, Table, NeedTable, TableRequest, Failed,
+                 Stop, Stopping, Stopped, Done, Finish, Heartbeat>;
 
 std::string to_json(const Message& message);
 

@@ -32,10 +32,14 @@ TEST(Message, EveryKindSurvivesTheTrip) {
   EXPECT_EQ(hello.start_stage, 1);
   EXPECT_EQ(hello.table_port, 4000);
 
-  const auto start = round_trip(Start{5, 2, "10.0.0.1:4000"});
+  const auto start = round_trip(Start{5, 2, "10.0.0.1:4000", 1, 3});
   EXPECT_EQ(start.attempt, 5);
   EXPECT_EQ(start.restarts, 2);
   EXPECT_EQ(start.table_from, "10.0.0.1:4000");
+  EXPECT_EQ(start.stage, 1);
+  EXPECT_EQ(start.last_stage, 3);
+  EXPECT_EQ(round_trip(StartStage{5, 2}).stage, 2);
+  EXPECT_EQ(round_trip(Started{5}).attempt, 5);
   const auto table = round_trip(Table{make_rank_table(5, 29505, {node(0), node(1)})}).table;
   EXPECT_EQ(table.attempt, 5);
   EXPECT_EQ(table.world_size, 8);

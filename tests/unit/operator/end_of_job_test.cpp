@@ -212,6 +212,48 @@ TEST(SuccessPolicy, AReplacementThatCameTooLateIsNotWaitedFor) {
   }
 }
 
+json role(const char* name, const char* kind) {
+  json value = roles_of(1);
+  value["name"] = name;
+  value["kind"] = kind;
+  return value;
+}
+
+TEST(SuccessPolicy, AServerThatHostsTheRendezvousHasItsGracePeriodToEnd) {
+  JobBench bench(
+      nlohmann::json{{"successPolicy", "RankZero"},
+                     {"roles", json::array({role("ps", "ParameterServer"), role("w", "Worker")})}});
+  bench.run();
+  bench.end(1, 0, verdict("Succeeded"));
+  EXPECT_EQ(bench.settle().requeue_after, seconds(60)) << "its processes are stopped first";
+  EXPECT_EQ(bench.status().phase, "Running");
+  bench.end(0, 0, verdict("Succeeded"));
+  bench.settle();
+  EXPECT_EQ(bench.status().phase, "Succeeded");
+  EXPECT_EQ(bench.status().message, "rank 0 succeeded");
+}
+
+TEST(SuccessPolicy, RankZeroIsThatOfTheTraining) {
+  JobBench bench(
+      nlohmann::json{{"successPolicy", "RankZero"},
+                     {"roles", json::array({role("ps", "ParameterServer"), role("w", "Worker")})}});
+  bench.run();
+  bench.end(0, 0, verdict("Succeeded"));
+  bench.settle();
+  EXPECT_EQ(bench.status().phase, "Succeeded");
+  EXPECT_EQ(bench.status().message, "all ranks succeeded") << "rank 0 itself has not ended yet";
+}
+
+TEST(SuccessPolicy, TheLauncherOfAJobIsNamed) {
+  JobBench bench(
+      nlohmann::json{{"framework", {{"type", "MPI"}}},
+                     {"roles", json::array({role("w", "Worker"), role("launcher", "Launcher")})}});
+  bench.run();
+  bench.end_all(0, verdict("Succeeded"));
+  bench.settle();
+  EXPECT_EQ(bench.status().message, "the launcher succeeded");
+}
+
 TEST(SuccessPolicy, RankZerosReportIsWorthASmallWait) {
   json report = verdict("Succeeded");
   report["training"] = {{"step", 700}};

@@ -104,6 +104,47 @@ TEST_F(MemberTest, AStopBeforeTheTableCameEndsTheStart) {
   EXPECT_TRUE(member.on_no_table(3, "late").empty());
 }
 
+TEST_F(MemberTest, KeepsTheTableUntilItsStageHasComeAndSaysThatItStarted) {
+  auto later = config();
+  later.hello.start_stage = 1;
+  member = Member(later, now);
+  member.begin(now);
+  member.on_connected(now);
+  member.on_message(Start{3, 0, "", 0, 2}, now);
+  EXPECT_TRUE(member.on_message(Table{table(3)}, now).empty());
+  EXPECT_EQ(find<StartRanks>(member.on_message(StartStage{2, 1}, now)), nullptr);
+  const auto actions = member.on_message(StartStage{3, 1}, now);
+  ASSERT_EQ(actions.size(), 2U);
+  EXPECT_TRUE(std::holds_alternative<StartRanks>(actions[0]));
+  ASSERT_NE(said<Started>(actions), nullptr) << "a later stage waits for it";
+  EXPECT_EQ(said<Started>(actions)->attempt, 3);
+}
+
+TEST_F(MemberTest, AStageThatComesBeforeTheTableIsRemembered) {
+  auto later = config();
+  later.hello.start_stage = 1;
+  member = Member(later, now);
+  member.begin(now);
+  member.on_connected(now);
+  member.on_message(Start{3, 0, "10.0.0.9:4000", 0, 1}, now);
+  EXPECT_TRUE(member.on_message(StartStage{3, 1}, now).empty());
+  const auto actions = member.on_table(table(3));
+  EXPECT_NE(find<StartRanks>(actions), nullptr);
+  EXPECT_EQ(said<Started>(actions), nullptr) << "nobody waits for the last stage";
+}
+
+TEST_F(MemberTest, AStopWhileItsStageHasNotComeEndsTheStart) {
+  auto later = config();
+  later.hello.start_stage = 1;
+  member = Member(later, now);
+  member.begin(now);
+  member.on_connected(now);
+  member.on_message(Start{3, 0, "", 0, 1}, now);
+  member.on_message(Table{table(3)}, now);
+  EXPECT_NE(said<Stopped>(member.on_message(Stop{3}, now)), nullptr);
+  EXPECT_TRUE(member.on_message(StartStage{3, 1}, now).empty());
+}
+
 TEST_F(MemberTest, APauseOfThisLauncherOrAPartOfAMessageIsNoSilenceOfTheServer) {
   run();
   now += seconds(60);
@@ -158,6 +199,37 @@ TEST_F(MemberTest, RankZeroIsEnoughWhereThePolicySaysSo) {
   run();
   EXPECT_EQ(said<Done>(member.on_rank_exit(1, std::nullopt)), nullptr);
   EXPECT_NE(said<Done>(member.on_rank_exit(0, std::nullopt)), nullptr);
+}
+
+TEST_F(MemberTest, RankZeroIsThatOfTheTrainingAndNotTheServersNode) {
+  auto server = config(true);
+  server.hello.node.kind = contract::RoleKind::kParameterServer;
+  member = Member(server, now);
+  member.begin(now);
+  member.on_connected(now);
+  Node worker = config().hello.node;
+  worker.node_rank = 1;
+  member.on_message(Start{}, now);
+  member.on_message(Table{make_rank_table(0, 29500, {server.hello.node, worker})}, now);
+  ASSERT_TRUE(member.running());
+  EXPECT_EQ(said<Done>(member.on_rank_exit(0, std::nullopt)), nullptr);
+  EXPECT_NE(said<Done>(member.on_rank_exit(1, std::nullopt)), nullptr) << "all of its processes";
+}
+
+TEST_F(MemberTest, AServerThatOutlivesAnotherIsNoStraggler) {
+  auto server = config();
+  server.hello.node.kind = contract::RoleKind::kParameterServer;
+  member = Member(server, now);
+  member.begin(now);
+  member.on_connected(now);
+  member.on_message(Start{}, now);
+  member.on_message(Table{make_rank_table(0, 29500, {server.hello.node})}, now);
+  member.on_rank_exit(0, std::nullopt);
+  for (int second = 0; second < 70; ++second) {
+    now += seconds(1);
+    member.on_message(Heartbeat{}, now);
+    EXPECT_EQ(find<LogLine>(member.on_tick(now)), nullptr);
+  }
 }
 
 TEST_F(MemberTest, ReportsEveryFailureAndWaitsForTheServer) {

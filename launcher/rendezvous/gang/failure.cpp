@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gang: what follows when a rank fails.
+#include <algorithm>
+#include <utility>
+
+#include "launcher/rendezvous/gang.hpp"
+
+namespace paceline::rendezvous {
+namespace {
+
+std::string describe(const Culprit& culprit) {
+  const Failure& failure = culprit.failure;
+  std::string text = "rank " + std::to_string(culprit.rank) + " on " + culprit.pod_name;
+  if (failure.reason == "NotExecutable")
+    return text + " could not be started" +
+           (failure.last_lines.empty() ? "" : ": " + failure.last_lines.back());
+  if (failure.oom) return text + " ran out of memory (OOM killed)";
+  text += failure.signal ? " was killed by signal " + std::to_string(*failure.signal)
+                         : " exited with code " + std::to_string(failure.exit_code.value_or(-1));
+  return failure.cause == Cause::kPeer
+             ? text + " after it had lost a connection, and no other rank has told a cause"
+             : text;
+}
+
+}  // namespace
+
+void Gang::weigh_failure(const Member& member, const Failed& failed, SteadyTime now) {
+  if (member.hello.node.kind == contract::RoleKind::kEvaluator) return;
+  const int node_rank = member.hello.node.node_rank;
+  const Node& node = table_.nodes[static_cast<std::size_t>(node_rank)];
+  if (failed.failure.local_rank >= node.processes) return;
+  Failure failure = failed.failure;
+  // In a job with one rank the lost connection was to something else.
+  if (table_.world_size == 1) failure.cause = std::min(failure.cause, Cause::kOwn);
+  const std::pair order{failure.cause, now - failure.ago};
+  // Each member orders its own failures by one clock. Between members, the order includes the delay
+  // of the messages.
+  const bool others = collecting_failures_ || stop_at_;
+  if (others && culprit_->node_rank != node_rank && culprit_order_ <= order) return;
+  culprit_order_ = order;
+  culprit_ = Culprit{node.first_rank + failure.local_rank, node_rank, node.pod_name, failed.attempt,
+                     std::move(failure)};
+}
+
+void Gang::failed(Member& member, const Failed& failed, SteadyTime now) {
+  const Node& node = table_.nodes[static_cast<std::size_t>(member.hello.node.node_rank)];
+  if (failed.failure.local_rank >= node.processes) return;
+  if (node.kind == contract::RoleKind::kEvaluator) {
+    if (std::exchange(member.failed, true)) return;
+    const Culprit ended{node.first_rank + failed.failure.local_rank, node.node_rank, node.pod_name,
+                        failed.attempt, failed.failure};
+    return log(describe(ended) +
+               ": it is an evaluator, so the job goes on without it until the next attempt");
+  }
+  weigh_failure(member, failed, now);
+  if (failed.failure.reason == "NotExecutable")
+    return finish(Verdict::kFailed, describe(*culprit_));
+  if (culprit_->failure.cause != Cause::kPeer) return stop_for_failure(now);
+  if (!stop_at_) stop_at_ = now + kPeerFailureGrace;
+}
+
+void Gang::stop_for_failure(SteadyTime now) {
+  stop_at_.reset();
+  collecting_failures_ = true;
+  restarts_exhausted_ = restarts_ >= config_.max_restarts;
+  if (!restarts_exhausted_) ++restarts_;
+  restart(now + std::chrono::duration_cast<SteadyTime::duration>(config_.backoff));
+}
+
+void Gang::conclude_failure() {
+  if (!collecting_failures_ || stopping_members_ > 0) return;
+  collecting_failures_ = false;
+  const std::string what = describe(*culprit_);
+  if (restarts_exhausted_) {
+    attempt_ = stopping_;
+    finish(Verdict::kFailed, what + "; all " + std::to_string(config_.max_restarts) +
+                                 " restarts of failurePolicy.maxRestarts are spent");
+  } else {
+    log(what + ": restart " + std::to_string(restarts_) + " of " +
+        std::to_string(config_.max_restarts) + ", the gang restarts in place");
+  }
+}
+
+void Gang::restart(SteadyTime not_before) {
+  stopping_ = attempt_;
+  ++attempt_;
+  phase_ = GangPhase::kRestarting;
+  not_before_ = not_before;
+  std::vector<ConnectionId> to;
+  for (auto& member : members_) {
+    if (!member || !member->alive) continue;
+    set(*member, &Member::stop_requested, stopping_members_, true);
+    to.push_back(member->connection);
+  }
+  send_all(std::move(to), Stop{stopping_});
+}
+
+}  // namespace paceline::rendezvous

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs whose roles have kinds: who ends the job, who is stopped, and who starts first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from local import run_job
+
+# Ends only when it is told to, and then with an exit code of its own.
+SERVES = "trap 'exit 3' TERM; while :; do sleep 0.05; done"
+# The 22nd field of the line: when the process started.
+STARTED = "cut -d ' ' -f 22 /proc/self/stat"
+
+
+def role(name: str, kind: str, script: str, replicas: int = 1, **more: Any) -> dict[str, Any]:
+    trainer = {"name": "trainer", "image": "none", "command": ["sh", "-c", script]}
+    template = {"spec": {"containers": [trainer]}}
+    return {"name": name, "kind": kind, "replicas": replicas, "template": template, **more}
+
+
+def run_roles(build: Path, folder: Path, *roles: dict[str, Any], **spec: Any) -> tuple[int, str]:
+    return run_job(build, folder, [], {}, framework={"type": "Custom"}, roles=list(roles), **spec)
+
+
+def test_servers_are_stopped_when_the_workers_are_done(build: Path, tmp_path: Path) -> None:
+    code, output = run_roles(
+        build, tmp_path, role("ps", "ParameterServer", SERVES, 2), role("w", "Worker", "exit 0", 2)
+    )
+    assert code == 0, output
+    assert "all ranks exited with code 0" in output, output
+
+
+def test_rank_zero_may_live_beside_a_server_that_hosts_the_rendezvous(
+    build: Path, tmp_path: Path
+) -> None:
+    late = '[ "$RANK" = 0 ] && exit 0; exec sleep 1000'
+    code, output = run_roles(
+        build,
+        tmp_path,
+        role("ps", "ParameterServer", SERVES),
+        role("w", "Worker", late, 2),
+        successPolicy="RankZero",
+    )
+    assert code == 0, output
+    assert "rank 0 exited with code 0" in output, output
+
+
+def test_an_evaluator_that_fails_fails_nothing(build: Path, tmp_path: Path) -> None:
+    wait = "until [ -e failed ]; do sleep 0.05; done; sleep 0.5"
+    code, output = run_roles(
+        build,
+        tmp_path,
+        role("w", "Worker", wait, 2),
+        role("eval", "Evaluator", "touch failed; exit 5"),
+        failurePolicy={"maxRestarts": 0},
+    )
+    assert code == 0, output
+    assert "exited with code 5: it is an evaluator" in output, output
+
+
+def test_workers_start_after_the_servers(build: Path, tmp_path: Path) -> None:
+    code, output = run_roles(
+        build,
+        tmp_path,
+        role("w", "Worker", f"{STARTED} > worker", 2, startAfter="ps"),
+        role("ps", "ParameterServer", f"{STARTED} > server; {SERVES}"),
+    )
+    assert code == 0, output
+    assert "the 2 of stage 1 start" in output, output
+    assert int((tmp_path / "server").read_text()) <= int((tmp_path / "worker").read_text()), output
