@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/convert/command.hpp"
 #include "cli/doctor/command.hpp"
 #include "cli/fabric/command.hpp"
 #include "cli/node/command.hpp"
@@ -59,6 +60,7 @@ int measure(paceline::cli::MeasureOptions options) {
 
 struct Options {
   paceline::cli::RunOptions run;
+  paceline::cli::ConvertOptions convert;
   paceline::cli::FabricOptions fabric;
   paceline::cli::DoctorOptions doctor;
   paceline::cli::NodeOptions node;  // of fabric and doctor
@@ -78,6 +80,20 @@ CLI::App* add_run(CLI::App& app, paceline::cli::RunOptions& options) {
   run->add_option("--runtime", options.runtime_dir,
                   "directory of the runtime (lib/, python/), if it is not beside this program");
   return run;
+}
+
+CLI::App* add_convert(CLI::App& app, paceline::cli::ConvertOptions& options) {
+  CLI::App* convert = app.add_subcommand(
+      "convert", "Turn jobs of other operators, and sbatch scripts, into TrainingJobs");
+  convert->footer(
+      "Kinds: PyTorchJob, TFJob, MPIJob, PaddleJob, XGBoostJob and JAXJob of Kubeflow; TrainJob "
+      "with its\nruntime; JobSet; Job of Volcano. What cannot be carried over is said, field by "
+      "field.");
+  convert->add_option("-f,--file", options.file, "file with the jobs (YAML), or an sbatch script")
+      ->required();
+  convert->add_option("-o,--output", options.output,
+                      "file for the TrainingJobs; default: standard output");
+  return convert;
 }
 
 /// The options that choose another machine than this one. Returns --nccl-topo.
@@ -223,6 +239,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   Options options;
   add_run(app, options.run);
+  const CLI::App* converted = add_convert(app, options.convert);
   const CLI::App* fabric = add_fabric(app, options);
   const CLI::App* doctor = add_doctor(app, options);
   const CLI::App* measured = add_measure(app, options.measure);
@@ -237,6 +254,7 @@ int main(int argc, char** argv) {
     }
     return app.exit(error) == 0 ? 0 : kExitUsage;
   }
+  if (*converted) return paceline::cli::convert_command(options.convert, std::cout, std::cerr);
   if (*measured) return measure(std::move(options.measure));
   if (!options.node.name.empty()) return show_node(static_cast<bool>(*fabric), options);
   if (*fabric) return paceline::cli::fabric_command(options.fabric, std::cout, std::cerr);

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/convert/kinds/mpi_job.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "cli/convert/kinds/kubeflow_job.hpp"
+#include "cli/convert/pod_template.hpp"
+#include "cli/convert/started_by.hpp"
+
+namespace paceline::cli {
+namespace {
+
+using contract::RoleKind;
+
+constexpr std::array<std::string_view, 4> kContainers{"mpi", "mpi-launcher", "mpi-worker",
+                                                      "mpitest"};
+constexpr std::array kReplicas{
+    ReplicaKind{"Launcher", "launcher", RoleKind::kLauncher},
+    ReplicaKind{"Worker", "worker", RoleKind::kWorker},
+};
+constexpr KubeflowKind kMpi{"MPIJob", "MPI", "mpiReplicaSpecs", kContainers, kReplicas};
+
+std::vector<std::string> words_of(const Json& container) {
+  std::vector<std::string> words = texts_of(member(&container, "command"));
+  for (std::string& word : texts_of(member(&container, "args"))) words.push_back(std::move(word));
+  return words;
+}
+
+NewRole* role_of(NewJob& job, RoleKind kind) {
+  const auto found = std::ranges::find(job.roles, kind, &NewRole::kind);
+  return found == job.roles.end() ? nullptr : &*found;
+}
+
+/// The fields that say how the old operator connects launcher and workers.
+void read_connection(Fields& spec, NewJob& job) {
+  spec.drop("sshAuthMountPath", "the launcher starts processes on other pods without ssh",
+            "no action is needed");
+  spec.drop("mpiImplementation", "the launcher serves Open MPI, MPICH and Intel MPI alike",
+            "no action is needed");
+  if (const auto policy = spec.text("launcherCreationPolicy")) {
+    const NewRole* worker = role_of(job, RoleKind::kWorker);
+    NewRole* launcher = role_of(job, RoleKind::kLauncher);
+    if (*policy == "WaitForWorkersReady" && worker != nullptr && launcher != nullptr)
+      launcher->start_after = worker->name;
+  }
+  if (const Json* value = spec.take("runLauncherAsWorker"); value != nullptr && *value == true)
+    spec.notes().drop("spec.runLauncherAsWorker", value, "the launcher's pod holds no ranks",
+                      "add 1 to the replicas of the workers");
+}
+
+}  // namespace
+
+std::string mpi_framework(const Json& container) {
+  const std::string framework = started_by(container).framework;
+  return framework.empty() || framework == "PyTorch" ? "MPI" : framework;
+}
+
+void command_workers(NewJob& job, Notes& notes) {
+  NewRole* launcher = role_of(job, RoleKind::kLauncher);
+  Json* program = launcher == nullptr ? nullptr : trainer_in(launcher->pod_template);
+  for (NewRole& role : job.roles) {
+    if (role.kind != RoleKind::kWorker) continue;
+    Json* container = trainer_in(role.pod_template);
+    if (container == nullptr) continue;
+    const std::vector<std::string> words = words_of(*container);
+    if (!words.empty() && !starts_sshd(words)) continue;
+    if (!words.empty()) {
+      const Json shown = words;
+      notes.drop(role.trainer_path + ".command", &shown,
+                 "the launcher starts processes on other pods without ssh", "no action is needed");
+    }
+    container->erase("command");
+    container->erase("args");
+    for (const char* probe : {"readinessProbe", "livenessProbe", "startupProbe"}) {
+      const Json* value = member(container, probe);
+      if (value == nullptr) continue;
+      notes.drop(role.trainer_path + "." + probe, value, "it asks the sshd that is gone",
+                 "no action is needed");
+      container->erase(probe);
+    }
+    if (program == nullptr || !program->contains("command")) continue;
+    // The fields stay in the usual order: name, image, command.
+    Json ordered = Json::object();
+    for (const char* first : {"name", "image", "imagePullPolicy"}) {
+      if (container->contains(first)) ordered[first] = (*container)[first];
+    }
+    ordered["command"] = (*program)["command"];
+    if (program->contains("args")) ordered["args"] = (*program)["args"];
+    for (const auto& [key, value] : container->items()) {
+      if (!ordered.contains(key)) ordered[key] = value;
+    }
+    *container = std::move(ordered);
+    notes.add(role.trainer_path + ".command", nullptr,
+              "is the command of the launcher role: a job needs to know what its ranks run",
+              "no action is needed");
+  }
+}
+
+Result<NewJob> convert_mpi_job(const Json& document, Notes& notes) {
+  NewJob job;
+  job.framework = kMpi.framework;
+  Fields fields(&document, "", notes);
+  read_envelope(fields, job);
+  Fields spec(fields.object("spec"), "spec", notes);
+  if (const Status read = read_replicas(kMpi, spec, job, notes); !read)
+    return std::unexpected(read.error());
+  job.processes = spec.integer("slotsPerWorker").value_or(1);
+  read_connection(spec, job);
+  // v1 has this field beside runPolicy, older objects all of them.
+  Json older = Json::object();
+  for (const char* key :
+       {"cleanPodPolicy", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"}) {
+    if (const Json* value = spec.take(key)) older[key] = *value;
+  }
+  read_run_policy(&older, "spec", job, notes);
+  read_run_policy(spec.object("runPolicy"), "spec.runPolicy", job, notes);
+  spec.drop("mainContainer", "the container that trains is the one named trainer, or the only one",
+            "no action is needed");
+  if (NewRole* launcher = role_of(job, RoleKind::kLauncher)) {
+    if (const Json* container = trainer_in(launcher->pod_template))
+      job.framework = mpi_framework(*container);
+  }
+  command_workers(job, notes);
+  spec.finish();
+  fields.finish();
+  return job;
+}
+
+}  // namespace paceline::cli

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a container's command starts: a framework's own launcher, in a shell or not, and how many
+// processes it asks for. It reads words, and runs nothing. Pure; never fails.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/convert/notes.hpp"
+
+namespace paceline::cli {
+
+struct StartedBy {
+  std::string launcher;   // "torchrun", as written; empty: no launcher that is known
+  std::string framework;  // of that launcher: "PyTorch"
+  bool shell = false;     // the command is a shell with a script
+  std::optional<std::int64_t> processes;  // its --nproc_per_node and the like
+};
+
+/// `words`: command and arguments.
+StartedBy started_by(const std::vector<std::string>& words);
+/// The same for a container.
+StartedBy started_by(const Json& container);
+
+/// The last part of a path.
+std::string base_name(const std::string& path);
+
+/// Whether the words start sshd and nothing that trains.
+bool starts_sshd(const std::vector<std::string>& words);
+
+}  // namespace paceline::cli
