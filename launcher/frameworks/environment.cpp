@@ -18,7 +18,12 @@ struct Framework {
 };
 
 /// Custom has no entry: its programs get the part that all frameworks share.
-constexpr std::array kFrameworkFiles{Framework{"PyTorch", set_pytorch}};
+constexpr std::array kFrameworkFiles{
+    Framework{"PyTorch", set_pytorch},     Framework{"TensorFlow", set_tensorflow},
+    Framework{"PaddlePaddle", set_paddle}, Framework{"MindSpore", set_mindspore},
+    Framework{"DeepSpeed", set_deepspeed}, Framework{"JAX", set_jax},
+    Framework{"BytePS", set_byteps},       Framework{"XGBoost", set_xgboost},
+};
 
 /// What every framework and the runtime of Paceline read.
 void set_common(const Process& process, Variables& variables) {

@@ -9,6 +9,15 @@
 
 namespace paceline::frameworks {
 
+void set_byteps(const Process& process, Variables& variables);
+void set_deepspeed(const Process& process, Variables& variables);
+void set_jax(const Process& process, Variables& variables);
+void set_mindspore(const Process& process, Variables& variables);
+/// A second role of workers in a job with parameter servers whose name begins with "heter" holds
+/// Paddle's heterogeneous trainers.
+void set_paddle(const Process& process, Variables& variables);
 void set_pytorch(const Process& process, Variables& variables);
+void set_tensorflow(const Process& process, Variables& variables);
+void set_xgboost(const Process& process, Variables& variables);
 
 }  // namespace paceline::frameworks

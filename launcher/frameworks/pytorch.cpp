@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "common/net/address.hpp"
 #include "launcher/frameworks/frameworks.hpp"
 
 namespace paceline::frameworks {
@@ -11,6 +12,11 @@ void set_torchrun(const Process& process, Variables& variables) {
   variables.set("PET_NODE_RANK", group.rank);
   variables.set("PET_MASTER_ADDR", process.table.master_address);
   variables.set("PET_MASTER_PORT", process.table.master_port);
+  // Read only by a rendezvous of its own (--rdzv-backend=c10d). Each attempt is a new one.
+  variables.set("PET_RDZV_ENDPOINT",
+                net::to_string({process.table.master_address, process.table.master_port}));
+  variables.set("PET_RDZV_ID",
+                process.setting.job_uid + "-" + std::to_string(process.table.attempt));
   variables.set("PET_MAX_RESTARTS", "0");
   // The job decides the gang's size, but in passthrough mode the framework's launcher decides how
   // many ranks a replica has.

@@ -26,5 +26,18 @@ TEST(PyTorch, ThePodOfRankZeroIsTheFirstOfTorchrunWhateverTheOrderOfRoles) {
   EXPECT_EQ(variables.at("PET_MASTER_ADDR"), "10.0.0.3");
 }
 
+TEST(PyTorch, AKeptTorchrunCanMeetByC10d) {
+  const auto table = gang({{"worker", RoleKind::kWorker, 2, 4}}, 3);
+  EXPECT_EQ(added(table, 1, setting_of("PyTorch", true)),
+            (Environment{{"PET_MASTER_ADDR", "10.0.0.1"},
+                         {"PET_MASTER_PORT", "29503"},
+                         {"PET_MAX_RESTARTS", "0"},
+                         {"PET_NNODES", "2"},
+                         {"PET_NODE_RANK", "1"},
+                         {"PET_NPROC_PER_NODE", "4"},
+                         {"PET_RDZV_ENDPOINT", "10.0.0.1:29503"},
+                         {"PET_RDZV_ID", "uid-1-3"}}));
+}
+
 }  // namespace
 }  // namespace paceline::frameworks
