@@ -9,12 +9,23 @@
 
 namespace paceline::launcher {
 
+namespace {
+
+/// In jobs of these frameworks all replicas train. Of others a launcher learns it from the rank
+/// table alone.
+frameworks::JobShape shape_of(const Config& config) {
+  const bool all_train = config.framework == "PyTorch" || config.framework == "DeepSpeed";
+  return {config.framework, config.passthrough, all_train ? config.node_count : 0, config.processes,
+          contract::trains(config.kind)};
+}
+
+}  // namespace
+
 Result<RankPlan> prepare_ranks(const Config& config, const frameworks::Environment& environment,
                                const std::vector<std::string>& command, Log& log) {
   const auto path = environment.find("PATH");
-  const auto resolved = frameworks::resolve_command(
-      command, {config.framework, config.passthrough, config.node_count, config.processes},
-      [&](const std::string& script) {
+  const auto resolved =
+      frameworks::resolve_command(command, shape_of(config), [&](const std::string& script) {
         return frameworks::interpreter_of_script(
             script, path == environment.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second);
       });
@@ -22,6 +33,7 @@ Result<RankPlan> prepare_ranks(const Config& config, const frameworks::Environme
   for (const std::string& note : resolved->notes) log.line(note);
   RankPlan plan;
   plan.argv = resolved->argv;
+  plan.local_rank_at = resolved->local_rank_at;
   plan.environment = environment;
   plan.interface = net::interface_of(config.pod_ip);
   plan.allowed_cpus = process::allowed_cpus();
@@ -62,6 +74,9 @@ PlannedRanks plan_ranks(const RankPlan& plan, const Config& config,
     spec.local_rank = local_rank;
     spec.failure_file = failure_file;
     spec.request.argv = plan.argv;
+    if (plan.local_rank_at >= 0)
+      spec.request.argv.insert(spec.request.argv.begin() + plan.local_rank_at,
+                               "--local_rank=" + std::to_string(local_rank));
     spec.request.open_files = plan.open_files;
     for (const auto& [name, value] : composed.variables)
       spec.request.environment.push_back(name + "=" + value);

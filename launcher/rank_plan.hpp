@@ -20,6 +20,7 @@ namespace paceline::launcher {
 /// What is the same in all attempts.
 struct RankPlan {
   std::vector<std::string> argv;
+  int local_rank_at = -1;               // where --local_rank=N stands in argv; -1: nowhere
   frameworks::Environment environment;  // the container's own environment
   std::string interface;
   std::string telemetry_socket;

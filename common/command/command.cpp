@@ -10,6 +10,7 @@
 #include <span>
 #include <sstream>
 
+#include "common/command/take_over.hpp"
 #include "common/command/torchrun_flags.hpp"
 
 namespace paceline::frameworks {
@@ -131,8 +132,19 @@ Result<Command> take_over(std::vector<std::string> interpreter,
 // Words of a shell script that start another launcher. One copy of that launcher per rank would
 // start the square of the ranks.
 std::string launcher_in(const std::string& script) {
-  constexpr std::array<std::string_view, 5> kLaunchers{
-      "torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed", "mpirun"};
+  constexpr std::array<std::string_view, 13> kLaunchers{"torchrun",
+                                                        "torch.distributed.run",
+                                                        "torch.distributed.launch",
+                                                        "deepspeed",
+                                                        "mpirun",
+                                                        "mpiexec",
+                                                        "horovodrun",
+                                                        "fleetrun",
+                                                        "paddle.distributed.launch",
+                                                        "msrun",
+                                                        "accelerate launch",
+                                                        "accelerate.commands.launch",
+                                                        "bpslaunch"};
   for (const std::string_view word : kLaunchers) {
     const std::size_t at = script.find(word);
     if (at == std::string::npos) continue;
@@ -166,7 +178,78 @@ Result<Command> keep(const std::vector<std::string>& argv, const JobShape& job) 
       }
     }
   }
-  return Command{argv, false, {}};
+  Command command;
+  command.argv = argv;
+  return command;
+}
+
+/// What torchrun and its modules need to be of use.
+Status check_torch(const std::string& launcher, const JobShape& job) {
+  if (job.framework == "PyTorch" || job.framework == "DeepSpeed") return {};
+  return contradiction(launcher + " starts no program of " + job.framework +
+                       ": set spec.framework.type: PyTorch, or start the script itself (python "
+                       "script.py)");
+}
+
+/// `python -m MODULE …`; nullopt if the module is no launcher.
+std::optional<Result<Command>> take_over_module(const std::vector<std::string>& argv,
+                                                std::size_t at, const JobShape& job) {
+  const std::string& module = argv[at + 1];
+  std::vector<std::string> interpreter(argv.begin(),
+                                       argv.begin() + static_cast<std::ptrdiff_t>(at));
+  const auto arguments = std::span(argv).subspan(at + 2);
+  if (const LauncherCommand* launcher = launcher_of_module(module))
+    return take_over_launcher(*launcher, std::move(interpreter), arguments, job);
+  if (module != "torch.distributed.run" && module != "torch.distributed.launch")
+    return std::nullopt;
+  if (const auto fits = check_torch(module, job); !fits) return std::unexpected(fits.error());
+  if (module == "torch.distributed.launch" &&
+      std::none_of(arguments.begin(), arguments.end(), [](const std::string& word) {
+        return word == "--use-env" || word == "--use_env";
+      })) {
+    return contradiction(
+        "python -m torch.distributed.launch passes --local-rank to the script, which differs "
+        "between PyTorch versions: write torchrun (the script then reads LOCAL_RANK), add "
+        "--use-env, " +
+        std::string(kPassthroughRemedy));
+  }
+  return take_over(std::move(interpreter), arguments, job);
+}
+
+/// A console script of a launcher; nullopt if the program is none.
+std::optional<Result<Command>> take_over_program(const std::vector<std::string>& argv,
+                                                 const JobShape& job,
+                                                 const InterpreterOf& interpreter_of) {
+  const std::string program = base_name(argv.front());
+  const bool torchrun = program == "torchrun" || program == "torch-distributed-run";
+  const LauncherCommand* launcher = launcher_of_program(program);
+  if (!torchrun && launcher == nullptr) return std::nullopt;
+  std::string interpreter = interpreter_of(argv.front());
+  if (interpreter.empty()) interpreter = "python3";
+  std::size_t used = 1;
+  if (torchrun) {
+    if (const auto fits = check_torch(program, job); !fits) return std::unexpected(fits.error());
+    return take_over({std::move(interpreter)}, std::span(argv).subspan(used), job);
+  }
+  if (!launcher->first.empty()) {
+    if (argv.size() < 2 || argv[1] != launcher->first) return std::nullopt;
+    ++used;
+  }
+  return take_over_launcher(*launcher, {std::move(interpreter)}, std::span(argv).subspan(used),
+                            job);
+}
+
+Status check_shell(const std::vector<std::string>& argv) {
+  for (std::size_t at = 1; at + 1 < argv.size(); ++at) {
+    if (!argv[at].starts_with("-") || argv[at].find('c') == std::string::npos) continue;
+    const std::string launcher = launcher_in(argv[at + 1]);
+    if (launcher.empty()) return {};
+    return contradiction("the shell script in `command` starts " + launcher +
+                         ", which Paceline cannot take over there: make it the command itself ([" +
+                         launcher + ", …]), start the script itself (python script.py), " +
+                         std::string(kPassthroughRemedy));
+  }
+  return {};
 }
 
 }  // namespace
@@ -178,41 +261,16 @@ Result<Command> resolve_command(const std::vector<std::string>& argv, const JobS
         "the trainer container has no command: write it in `command` (the image's own entry point "
         "is not known to "
         "Paceline)");
-  if (job.passthrough || job.framework != "PyTorch") return keep(argv, job);
+  if (job.passthrough || job.framework == "Custom") return keep(argv, job);
+  if (const std::size_t at = is_python(argv.front()) ? module_at(argv) : std::string::npos;
+      at != std::string::npos) {
+    if (auto taken = take_over_module(argv, at, job)) return *std::move(taken);
+  }
+  if (auto taken = take_over_program(argv, job, interpreter_of)) return *std::move(taken);
+  // Programs of MPI and Horovod may be started by these.
+  if (job.framework == "MPI" || job.framework == "Horovod") return keep(argv, job);
   const std::string program = base_name(argv.front());
-  if (program == "torchrun" || program == "torch-distributed-run") {
-    std::string interpreter = interpreter_of(argv.front());
-    if (interpreter.empty()) interpreter = "python3";
-    return take_over({std::move(interpreter)}, std::span(argv).subspan(1), job);
-  }
-  if (is_python(argv.front())) {
-    const std::size_t at = module_at(argv);
-    const std::string module = at == std::string::npos ? "" : argv[at + 1];
-    if (module == "torch.distributed.run" || module == "torch.distributed.launch") {
-      const auto arguments = std::span(argv).subspan(at + 2);
-      if (module == "torch.distributed.launch" &&
-          std::none_of(arguments.begin(), arguments.end(), [](const std::string& word) {
-            return word == "--use-env" || word == "--use_env";
-          })) {
-        return contradiction(
-            "python -m torch.distributed.launch passes --local-rank to the script, which differs "
-            "between PyTorch "
-            "versions: write "
-            "torchrun (the script then reads LOCAL_RANK), add --use-env, " +
-            std::string(kPassthroughRemedy));
-      }
-      return take_over({argv.begin(), argv.begin() + static_cast<std::ptrdiff_t>(at)}, arguments,
-                       job);
-    }
-    if (module == "deepspeed.launcher.runner" || module == "accelerate.commands.launch") {
-      return contradiction(
-          "python -m " + module +
-          " starts processes of its own: start the script itself (python script.py), " +
-          std::string(kPassthroughRemedy));
-    }
-  }
-  for (const std::string_view other :
-       {"deepspeed", "mpirun", "mpiexec", "horovodrun", "accelerate", "msrun"}) {
+  for (const std::string_view other : {"mpirun", "mpiexec", "horovodrun"}) {
     if (program == other) {
       return contradiction(program + " starts processes of its own, and Paceline already starts " +
                            std::to_string(job.processes_per_replica) +
@@ -221,18 +279,7 @@ Result<Command> resolve_command(const std::vector<std::string>& argv, const JobS
     }
   }
   if (is_shell(argv.front())) {
-    for (std::size_t at = 1; at + 1 < argv.size(); ++at) {
-      if (!argv[at].starts_with("-") || argv[at].find('c') == std::string::npos) continue;
-      const std::string launcher = launcher_in(argv[at + 1]);
-      if (!launcher.empty()) {
-        return contradiction(
-            "the shell script in `command` starts " + launcher +
-            ", which Paceline cannot take over there: make it the command itself ([" + launcher +
-            ", …]), start the script itself (python script.py), " +
-            std::string(kPassthroughRemedy));
-      }
-      break;
-    }
+    if (const auto checked = check_shell(argv); !checked) return std::unexpected(checked.error());
   }
   return keep(argv, job);
 }

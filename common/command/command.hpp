@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the user's command asks for, and what Paceline starts instead. `torchrun …` and `python -m
-// torch.distributed.run …` become plain `python -u script …`, once per rank. A flag that repeats
+// torch.distributed.run …` become plain `python -u script …`, once per rank; the launchers of other
+// frameworks (launchers.hpp) likewise. A flag that repeats
 // the job is dropped with a note. A flag that contradicts the job is an error that says what to
 // write. The launcher uses this before it starts ranks, `paceline run` before it starts launchers.
 //
@@ -12,22 +13,9 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/command/job_shape.hpp"
 
 namespace paceline::frameworks {
-
-/// The fields of the job that a command must agree with.
-struct JobShape {
-  std::string framework = "PyTorch";  // spec.framework.type
-  bool passthrough = false;           // spec.framework.launcher: Passthrough
-  int replicas = 1;                   // replicas of the gang
-  int processes_per_replica = 1;
-};
-
-struct Command {
-  std::vector<std::string> argv;
-  bool taken_over = false;         // the framework's own launcher was replaced
-  std::vector<std::string> notes;  // one line for each set of flags that the job's fields replace
-};
 
 /// The Python interpreter of a console script such as `torchrun`; empty if it is unknown.
 using InterpreterOf = std::function<std::string(const std::string& script)>;
