@@ -9,6 +9,7 @@
 #include "common/contract/labels.hpp"
 #include "operator/api/containers.hpp"
 #include "operator/api/object_reader.hpp"
+#include "operator/api/roles.hpp"
 
 namespace paceline::api {
 namespace {
@@ -182,6 +183,7 @@ void check_pod(const TrainingJob& job, std::size_t index, FieldErrors& errors) {
 FieldErrors validate_program(const TrainingJob& job) {
   FieldErrors errors;
   for (std::size_t i = 0; i < job.spec.roles.size(); ++i) check_trainer(job, i, errors);
+  check_roles(job.spec, errors);
   const auto& roles = job.spec.roles;
   if (requires_gpu_direct(job.spec) && std::none_of(roles.begin(), roles.end(), has_accelerators)) {
     errors.push_back({"spec.network.gpuDirect", "Required",
