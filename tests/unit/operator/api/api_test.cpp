@@ -88,15 +88,16 @@ TEST(Parse, NamesFieldValueAndRemedy) {
       {"/spec/roles/0/replicas", 18446744073709551615ULL, "is out of range"},
       {"/spec/roles/0/name", "Worker", "spec.roles[0].name: \"Worker\" cannot name a role"},
       {"/spec/roles/0/replica", 2,
-       "spec.roles[0].replica: is an unknown field; remove it, or write one of name, replicas, "
-       "template"},
+       "spec.roles[0].replica: is an unknown field; remove it, or write one of name, replicas, kind, "
+       "processes, startAfter, template"},
       {"/spec/roles/0/template/spec/containers/0/command", "python3",
        "spec.roles[0].template.spec.containers[0].command: \"python3\" is not a list"},
       {"/spec/roles/0/template/metadata",
        {{"name", "x"}},
        "spec.roles[0].template.metadata.name: is an unknown field"},
       {"/spec/framework/type", "Pytorch",
-       "spec.framework.type: \"Pytorch\" is not known; write one of PyTorch, Custom"},
+       "spec.framework.type: \"Pytorch\" is not known; write one of PyTorch, TensorFlow, "
+       "PaddlePaddle, MindSpore, MPI, Horovod, DeepSpeed, JAX, BytePS, XGBoost, Custom"},
       {"/spec/framework/processesPerReplica", 65,
        "is out of range; write a whole number from 1 to 64"},
       {"/spec/framework/processesPerReplica", "auto", "write a whole number from 1 to 64, or Auto"},
