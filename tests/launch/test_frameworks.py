@@ -78,7 +78,9 @@ def seen(
     command = [str(program) if word == "PROGRAM" else word for word in command]
     code, output = run(build, job(folder, framework, roles, [*command, ",".join(names)]))
     assert code == 0, output
-    return [json.loads(line) for line in re.findall(r"^\[\d+\] saw (\{.*\})$", output, re.MULTILINE)]
+    return [
+        json.loads(line) for line in re.findall(r"^\[\d+\] saw (\{.*\})$", output, re.MULTILINE)
+    ]
 
 
 def role(name: str, kind: str = "Worker", replicas: int = 1, **more: Any) -> dict[str, Any]:

@@ -88,7 +88,8 @@ TEST(Parse, NamesFieldValueAndRemedy) {
       {"/spec/roles/0/replicas", 18446744073709551615ULL, "is out of range"},
       {"/spec/roles/0/name", "Worker", "spec.roles[0].name: \"Worker\" cannot name a role"},
       {"/spec/roles/0/replica", 2,
-       "spec.roles[0].replica: is an unknown field; remove it, or write one of name, replicas, kind, "
+       "spec.roles[0].replica: is an unknown field; remove it, or write one of name, replicas, "
+       "kind, "
        "processes, startAfter, template"},
       {"/spec/roles/0/template/spec/containers/0/command", "python3",
        "spec.roles[0].template.spec.containers[0].command: \"python3\" is not a list"},
