@@ -28,7 +28,7 @@ struct Part {
 };
 
 /// The text between lines that begin with "---". In YAML such a line always ends a document.
-std::vector<Part> split(const std::string& text) {
+std::vector<Part> split_documents(const std::string& text) {
   std::vector<Part> parts(1);
   int line = 1;
   for (std::size_t begin = 0; begin < text.size(); ++line) {
@@ -60,6 +60,36 @@ Kind kind_of(const Json& document) {
           text_of(member(&document, "kind"))};
 }
 
+/// The items of a List, as kubectl prints several objects; their fields keep their lines.
+std::vector<Part> list_items(const Part& list) {
+  std::vector<Part> items;
+  const Json* values = member(&list.document->value, "items");
+  for (std::size_t i = 0; values != nullptr && values->is_array() && i < values->size(); ++i) {
+    YamlDocument item{list.document->line, (*values)[i], {}};
+    const std::string prefix = "items[" + std::to_string(i) + "].";
+    for (auto at = list.document->lines.lower_bound(prefix);
+         at != list.document->lines.end() && at->first.starts_with(prefix); ++at)
+      item.lines.emplace(at->first.substr(prefix.size()), at->second);
+    const int line = line_of(item.lines, "kind");
+    if (line != 0) item.line = line;
+    std::string text = to_yaml(item.value);
+    items.push_back({std::move(text), item.line, std::move(item)});
+  }
+  return items;
+}
+
+/// Puts the items of each List in its place.
+std::vector<Part> without_lists(std::vector<Part> parts) {
+  std::vector<Part> flat;
+  for (Part& part : parts) {
+    const bool list = part.document && text_of(member(&part.document->value, "kind")) == "List";
+    std::vector<Part> items = list ? list_items(part) : std::vector<Part>{};
+    if (items.empty()) items.push_back(std::move(part));
+    for (Part& item : items) flat.push_back(std::move(item));
+  }
+  return flat;
+}
+
 bool is_runtime(const Json& document) {
   const auto [group, kind] = kind_of(document);
   return group == "trainer.kubeflow.org" &&
@@ -89,9 +119,9 @@ api::FieldErrors judge(const Json& document) {
   return job ? api::validate_for_cluster(*job) : job.error();
 }
 
-class Writer {
+class ResultWriter {
  public:
-  explicit Writer(std::string name) : name_(std::move(name)) {}
+  explicit ResultWriter(std::string name) : name_(std::move(name)) {}
 
   void add_job(const NewJob& job, const Part& part, Notes& notes) {
     const Json document = to_document(job);
@@ -166,23 +196,24 @@ Result<Conversion> convert(const std::string& name, const std::string& text) {
     Notes notes;
     const auto job = convert_sbatch(text, notes);
     if (!job) return wrong(1, one_line(job.error().message));
-    Writer writer(name);
+    ResultWriter writer(name);
     writer.add_job(*job, Part{}, notes);
     return std::move(writer).result();
   }
-  std::vector<Part> parts = split(text);
+  std::vector<Part> parts = split_documents(text);
   YamlReader reader(name);
   for (Part& part : parts) {
     auto documents = reader.read(part.text, part.line);
     if (!documents) return std::unexpected(documents.error());
     if (!documents->empty()) part.document = std::move(documents->front());
   }
+  parts = without_lists(std::move(parts));
   std::vector<const Json*> runtimes;
   for (const Part& part : parts) {
     if (part.document && is_runtime(part.document->value))
       runtimes.push_back(&part.document->value);
   }
-  Writer writer(name);
+  ResultWriter writer(name);
   for (const Part& part : parts) {
     if (!part.document) continue;
     Notes notes;

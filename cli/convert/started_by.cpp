@@ -37,7 +37,7 @@ constexpr std::array<std::string_view, 5> kProcessFlags{
 
 constexpr std::array<std::string_view, 5> kShells{"sh", "bash", "dash", "ash", "zsh"};
 
-std::optional<std::int64_t> whole_number(std::string_view text) {
+std::optional<std::int64_t> positive_number(std::string_view text) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 1) return std::nullopt;
@@ -45,7 +45,7 @@ std::optional<std::int64_t> whole_number(std::string_view text) {
 }
 
 /// Words of a script, without quotes and the signs that join commands.
-std::vector<std::string> split(const std::string& script) {
+std::vector<std::string> split_script(const std::string& script) {
   std::vector<std::string> words(1);
   for (const char c : script) {
     if (std::string_view(" \t\n\\;&|()\"'`").find(c) != std::string_view::npos) {
@@ -65,7 +65,7 @@ std::vector<std::string> flat(const std::vector<std::string>& words, bool& shell
   std::vector<std::string> all;
   for (const std::string& word : words) {
     if (shell) {
-      for (std::string& part : split(word)) all.push_back(std::move(part));
+      for (std::string& part : split_script(word)) all.push_back(std::move(part));
     } else {
       all.push_back(word);
     }
@@ -94,9 +94,9 @@ StartedBy started_by(const std::vector<std::string>& words) {
     for (const std::string_view flag : kProcessFlags) {
       if (found.launcher.empty() || found.processes || !all[i].starts_with(flag)) continue;
       if (all[i].size() == flag.size() && i + 1 < all.size()) {
-        found.processes = whole_number(all[i + 1]);
+        found.processes = positive_number(all[i + 1]);
       } else if (all[i].size() > flag.size() && all[i][flag.size()] == '=') {
-        found.processes = whole_number(std::string_view(all[i]).substr(flag.size() + 1));
+        found.processes = positive_number(std::string_view(all[i]).substr(flag.size() + 1));
       }
     }
   }

@@ -108,7 +108,7 @@ std::string flow_list(const Json& list, std::size_t indent) {
   return indent + text.size() <= kColumns ? text : "";
 }
 
-class Writer {
+class YamlText {
  public:
   std::string text() && { return std::move(out_); }
 
@@ -173,7 +173,7 @@ class Writer {
 
 std::string to_yaml(const Json& document) {
   if (!document.is_object() || document.empty()) return scalar(document) + "\n";
-  Writer writer;
+  YamlText writer;
   writer.object(document, 0, false);
   return std::move(writer).text();
 }

@@ -10,18 +10,18 @@
 namespace paceline::cli {
 namespace {
 
-constexpr std::array<std::string_view, 7> kTrainers{"node",   "trainer", "pytorch",   "tensorflow",
-                                                    "worker", "jax",     "mpi-worker"};
+constexpr std::array<std::string_view, 7> kJobSetTrainers{
+    "node", "trainer", "pytorch", "tensorflow", "worker", "jax", "mpi-worker"};
 
 /// A role and the replicated job that it was, in case its name changed.
-struct Origin {
+struct ReplicatedRole {
   std::string name;
   std::size_t role;
 };
 
-class Reader {
+class JobSetReader {
  public:
-  Reader(NewJob& job, Notes& notes) : job_(job), notes_(notes) {}
+  JobSetReader(NewJob& job, Notes& notes) : job_(job), notes_(notes) {}
 
   Status read(const Json* value, const std::string& path) {
     Fields spec(value, path, notes_);
@@ -29,7 +29,7 @@ class Reader {
     for (std::size_t i = 0; jobs != nullptr && i < jobs->size(); ++i)
       read_job((*jobs)[i], spec.path("replicatedJobs") + "[" + std::to_string(i) + "]");
     if (job_.roles.empty())
-      return fail(Code::kInvalid, paceline::Origin::kConfig,
+      return fail(Code::kInvalid, Origin::kConfig,
                   spec.path("replicatedJobs") + ": names no jobs; write at least one");
     read_order(spec);
     read_success(spec);
@@ -72,7 +72,7 @@ class Reader {
                   "set replicas of the role to the pods that train together");
     }
     read_job_spec(spec);
-    carry_template(spec.take("template"), spec.path("template"), kTrainers, job_,
+    carry_template(spec.take("template"), spec.path("template"), kJobSetTrainers, job_,
                    job_.roles.size() - 1, notes_);
     spec.finish();
     job_template.finish();
@@ -107,7 +107,7 @@ class Reader {
       const std::string name = dependence.text("name").value_or("");
       const std::string status = dependence.text("status").value_or("Ready");
       dependence.finish();
-      const auto before = std::ranges::find(origins_, name, &Origin::name);
+      const auto before = std::ranges::find(origins_, name, &ReplicatedRole::name);
       if (status != "Ready" || before == origins_.end() || i > 0) {
         notes_.drop(path, &(*list)[i],
                     status != "Ready" ? "all roles of a gang run together, none after another's end"
@@ -140,7 +140,7 @@ class Reader {
     const bool all = targets.empty() || targets.size() == origins_.size();
     if (value == nullptr || (how == "All" && all)) return;
     const auto one = targets.size() == 1
-                         ? std::ranges::find(origins_, targets.front(), &Origin::name)
+                         ? std::ranges::find(origins_, targets.front(), &ReplicatedRole::name)
                          : origins_.end();
     if (one != origins_.end() && one->role == 0 && job_.roles[0].replicas == 1) {
       job_.rank_zero = true;
@@ -176,13 +176,13 @@ class Reader {
 
   NewJob& job_;
   Notes& notes_;
-  std::vector<Origin> origins_;
+  std::vector<ReplicatedRole> origins_;
 };
 
 }  // namespace
 
 Status read_job_set_spec(const Json* spec, const std::string& path, NewJob& job, Notes& notes) {
-  return Reader(job, notes).read(spec, path);
+  return JobSetReader(job, notes).read(spec, path);
 }
 
 Result<NewJob> convert_job_set(const Json& document, Notes& notes) {

@@ -10,7 +10,8 @@
 namespace paceline::cli {
 namespace {
 
-constexpr std::array<std::string_view, 4> kTrainers{"trainer", "pytorch", "tensorflow", "worker"};
+constexpr std::array<std::string_view, 4> kTaskTrainers{"trainer", "pytorch", "tensorflow",
+                                                        "worker"};
 
 void read_depends_on(Fields& task, NewJob& job) {
   Fields depends(task.object("dependsOn"), task.path("dependsOn"), task.notes());
@@ -35,8 +36,8 @@ void read_task(const Json& value, const std::string& path, NewJob& job, Notes& n
     return;
   }
   add_role(job, name, task.path("name"), notes).replicas = replicas;
-  carry_template(task.take("template"), task.path("template"), kTrainers, job, job.roles.size() - 1,
-                 notes);
+  carry_template(task.take("template"), task.path("template"), kTaskTrainers, job,
+                 job.roles.size() - 1, notes);
   read_depends_on(task, job);
   if (const auto least = task.integer("minAvailable"); least && *least < replicas) {
     const Json shown = *least;
@@ -108,7 +109,7 @@ void read_plugins(Fields& spec, NewJob& job) {
   plugins.finish();
 }
 
-void read_scheduling(Fields& spec, NewJob& job) {
+void read_volcano_scheduling(Fields& spec, NewJob& job) {
   job.queue = spec.text("queue").value_or("");
   const std::string priority = spec.text("priorityClassName").value_or("");
   if (!priority.empty()) {
@@ -162,7 +163,7 @@ Result<NewJob> convert_volcano_job(const Json& document, Notes& notes) {
   }
   read_volumes(spec, job);
   read_plugins(spec, job);
-  read_scheduling(spec, job);
+  read_volcano_scheduling(spec, job);
   if (const auto retries = spec.integer("maxRetry")) job.max_restarts = *retries;
   if (document["spec"].contains("ttlSecondsAfterFinished"))
     job.ttl = spec.seconds("ttlSecondsAfterFinished");

@@ -9,7 +9,7 @@
 namespace paceline::cli {
 namespace {
 
-std::optional<std::int64_t> whole_number(std::string_view text) {
+std::optional<std::int64_t> natural_number(std::string_view text) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
@@ -19,7 +19,7 @@ std::optional<std::int64_t> whole_number(std::string_view text) {
 }  // namespace
 
 std::optional<std::int64_t> last_number(const std::string& text) {
-  return whole_number(std::string_view(text).substr(text.find_last_of(':') + 1));
+  return natural_number(std::string_view(text).substr(text.find_last_of(':') + 1));
 }
 
 std::optional<std::int64_t> time_limit(const std::string& text) {
@@ -27,7 +27,7 @@ std::optional<std::int64_t> time_limit(const std::string& text) {
   std::int64_t days = 0;
   const std::size_t dash = rest.find('-');
   if (dash != std::string_view::npos) {
-    const auto number = whole_number(rest.substr(0, dash));
+    const auto number = natural_number(rest.substr(0, dash));
     if (!number || *number > 3650) return std::nullopt;
     days = *number;
     rest.remove_prefix(dash + 1);
@@ -35,7 +35,7 @@ std::optional<std::int64_t> time_limit(const std::string& text) {
   std::vector<std::int64_t> parts;
   while (true) {
     const std::size_t colon = rest.find(':');
-    const auto number = whole_number(rest.substr(0, colon));
+    const auto number = natural_number(rest.substr(0, colon));
     if (!number || *number > 1'000'000) return std::nullopt;
     parts.push_back(*number);
     if (colon == std::string_view::npos) break;

@@ -156,6 +156,19 @@ TEST(Convert, OtherDocumentsStayAsTheyAre) {
                                       map + "---\n"));
 }
 
+TEST(Convert, AListIsItsItems) {
+  const auto result = convert(
+      "f",
+      "apiVersion: v1\nkind: List\nitems:\n- kind: Secret\n  a: 1\n- apiVersion: "
+      "kubeflow.org/v1\n  kind: JAXJob\n  metadata: {name: b}\n  spec:\n    odd: 1\n    "
+      "jaxReplicaSpecs:\n      Worker: {template: {spec: {containers: [{name: jax, image: i, "
+      "command: [a]}]}}}\n");
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_EQ(result->jobs, 1);
+  EXPECT_THAT(result->notes, Contains(StartsWith("f:10: spec.odd: 1 is not carried over")));
+  EXPECT_THAT(result->text, HasSubstr("it stays unchanged\nkind: Secret\na: 1\n---\n"));
+}
+
 TEST(Convert, ATrainJobNeedsItsRuntime) {
   EXPECT_THAT(
       error_of("apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: "
