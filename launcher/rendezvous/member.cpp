@@ -132,8 +132,9 @@ void Member::take_table(const RankTable& table) {
 void Member::start_if_due() {
   const int stage = config_.hello.start_stage;
   if (!starting_->table || starting_->start.stage < stage) return;
-  const auto [start, kept] = *std::exchange(starting_, std::nullopt);
-  const RankTable& table = *kept;
+  const Start start = std::move(starting_->start);
+  const RankTable table = *std::move(starting_->table);
+  starting_.reset();
   const Node& own = config_.hello.node;
   const auto place = static_cast<std::size_t>(own.node_rank);
   if (place >= table.nodes.size() || table.nodes[place].node_rank != own.node_rank ||
