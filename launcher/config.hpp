@@ -58,6 +58,11 @@ struct Config {
   std::string slot_dir;  // empty: the pod has no slot of the node's agent
   std::string termination_log;
   Address http;  // empty host: no HTTP endpoint
+
+  /// One replica runs mpirun, which starts the ranks of all replicas through their launchers.
+  bool uses_mpirun() const { return framework == "MPI" && !passthrough; }
+  /// The framework's own launcher starts the ranks.
+  bool starts_one_process() const { return passthrough || uses_mpirun(); }
 };
 
 /// The environment with the settings of PACELINE_SETTINGS as variables of their own, which replace

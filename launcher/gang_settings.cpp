@@ -23,7 +23,8 @@ void share_machine(const std::string& address, rendezvous::GangConfig& gang) {
 
 }  // namespace
 
-rendezvous::Hello hello_of(const Config& config, std::uint16_t table_port) {
+rendezvous::Hello hello_of(const Config& config, std::uint16_t table_port,
+                           std::uint16_t exec_port) {
   rendezvous::Hello hello;
   hello.token = config.token;
   hello.job_uid = config.job_uid;
@@ -36,6 +37,7 @@ rendezvous::Hello hello_of(const Config& config, std::uint16_t table_port) {
                 .node_name = config.node_name,
                 .processes = config.processes,
                 .kind = config.kind};
+  hello.node.exec_port = exec_port;
   hello.start_stage = config.start_stage;
   hello.attempt = config.attempt;
   hello.restarts = config.restarts;
@@ -58,7 +60,8 @@ rendezvous::GangConfig gang_of(const Config& config) {
   gang.node_count = config.node_count;
   gang.max_restarts = config.max_restarts;
   gang.backoff = config.backoff;
-  gang.rank_zero_decides = config.rank_zero_decides;
+  // The pod of rank 0 runs mpirun, whose end is the end of all ranks.
+  gang.rank_zero_decides = config.rank_zero_decides || config.uses_mpirun();
   gang.attempt = config.attempt;
   gang.restarts = config.restarts;
   if (config.master_port == 0) {

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/launcher.hpp"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <filesystem>
 #include <optional>
@@ -19,7 +16,6 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "common/contract/env.hpp"
 #include "common/contract/labels.hpp"
 #include "common/net/address.hpp"
 #include "common/telemetry/collector.hpp"
@@ -27,9 +23,11 @@
 #include "common/telemetry/slot/slot_client.hpp"
 #include "launcher/ending.hpp"
 #include "launcher/endpoint.hpp"
+#include "launcher/exec/exec_server.hpp"
 #include "launcher/files.hpp"
 #include "launcher/gang_settings.hpp"
 #include "launcher/install.hpp"
+#include "launcher/mpi_plan.hpp"
 #include "launcher/preflight.hpp"
 #include "launcher/process/open_files.hpp"
 #include "launcher/process/rank_set.hpp"
@@ -72,13 +70,18 @@ class Launcher::Impl {
                {[this](int local_rank, const std::optional<rendezvous::Failure>& failure) {
                   perform(member_.on_rank_exit(local_rank, failure));
                 },
-                [this] { perform(member_.on_all_stopped(clock_.steady())); }}),
+                [this] { perform(member_.on_all_stopped(clock_.steady())); },
+                [this](pid_t pid, int status) { commands_.on_exit(pid, status); }}),
+        commands_(io_, config_.token, config_.job_uid, config_.grace,
+                  [this](pid_t pid) { ranks_.adopt(pid); }),
         tables_(io_, config_.token, config_.job_uid),
         table_port_(rendezvous::passes_table_on(config_.node_rank, config_.node_count)
                         ? tables_.open(config_.pod_ip)
                         : 0),
-        member_({hello_of(config_, table_port_), config_.passthrough ? 1 : 0,
-                 config_.startup_timeout, config_.rank_zero_decides},
+        member_({hello_of(config_, table_port_,
+                          config_.uses_mpirun() ? commands_.open(config_.pod_ip) : 0),
+                 config_.starts_one_process() ? 1 : 0, config_.startup_timeout,
+                 config_.rank_zero_decides},
                 clock.steady()) {}
 
   int run();
@@ -113,6 +116,7 @@ class Launcher::Impl {
   telemetry::SlotClient agent_;
   telemetry::RingServer rings_;
   process::RankSet ranks_;
+  exec::ExecServer commands_;  // those of mpirun
   rendezvous::TableRelay tables_;
   const std::uint16_t table_port_;  // where children fetch the rank table; 0: nobody does
   rendezvous::Member member_;
@@ -176,13 +180,8 @@ int Launcher::Impl::run() {
   if (auto prepared = prepare(); !prepared)
     return refuse(config_.termination_log, prepared.error().message, log_);
 
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) == 0) {
-    pump_.add(UniqueFd(ends[0]), "", STDERR_FILENO);
-    log_pipe_.reset(ends[1]);
-    ::fcntl(ends[1], F_SETFL, O_NONBLOCK);
-    log_.use(ends[1]);
-  }
+  log_pipe_ = pump_.log_pipe();
+  if (log_pipe_.valid()) log_.use(log_pipe_.get());
   std::jthread pumping([this](const std::stop_token& stop) { pump_.run(stop); });
   std::jthread reading([this](const std::stop_token& stop) { rings_.run(stop); });
 
@@ -214,13 +213,8 @@ void Launcher::Impl::join() {
 // begins without it.
 void Launcher::Impl::preflight() {
   if (config_.gpu_direct != "Required" && config_.gpu_direct != "Preferred") return join();
-  ProbeCommand probe;
-  // The GPUs belong to this pod alone, so a probe of busy GPUs disturbs no other job.
-  probe.argv = {(own_tree() / "bin" / "paceline-probe").string(), "--pod-verdict", "--even-busy"};
-  for (const auto& [name, value] : environment_) {
-    if (name != env::kToken.name) probe.environment.push_back(name + "=" + value);
-  }
-  preflight_ = std::jthread([this, probe](const std::stop_token& stop) {
+  preflight_ = std::jthread([this](const std::stop_token& stop) {
+    const ProbeCommand probe = pod_probe(own_tree(), environment_);
     PodReadiness readiness = ask_probe(probe, stop);
     boost::asio::post(io_, [this, readiness = std::move(readiness)] { on_preflight(readiness); });
   });
@@ -229,18 +223,13 @@ void Launcher::Impl::preflight() {
 void Launcher::Impl::on_preflight(const PodReadiness& readiness) {
   agent_.report(readiness.findings);
   if (outcome_) return;  // SIGTERM came while the probe ran
-  if (readiness.ready.value_or(false)) {
-    log_.line("gpuDirect: memory of every GPU here was registered with every RDMA device here");
-    return join();
-  }
-  const std::string why = "spec.network.gpuDirect is " + config_.gpu_direct + ", but in pod " +
-                          config_.pod_name + " " + describe(readiness);
-  if (config_.gpu_direct == "Preferred") {
-    log_.line("warning: " + why + "; NCCL falls back to copies through host memory");
+  const auto judged = judge(readiness, config_.gpu_direct, config_.pod_name);
+  if (judged.joins) {
+    log_.line(judged.text);
     return join();
   }
   outcome_ = rendezvous::Outcome{
-      rendezvous::End::kPreflightFailed, config_.attempt, config_.restarts, why, {}};
+      rendezvous::End::kPreflightFailed, config_.attempt, config_.restarts, judged.text, {}};
   stop_by_ = clock_.steady() + kEndGrace;
 }
 
@@ -265,6 +254,7 @@ void Launcher::Impl::tick() {
     if (last_tick_ && now - *last_tick_ > kLongestTurn) member_.on_pause(now - *last_tick_);
     last_tick_ = now;
     tables_.tick(now);
+    commands_.tick(now);
     if (server_) server_->tick();
     if (joining_) perform(member_.on_tick(clock_.steady()));
     log_unserved_ranks();
@@ -294,6 +284,7 @@ void Launcher::Impl::stop_when_heard() {
   if (!heard) return;
   if (server_) server_->close();
   tables_.close();
+  commands_.close();
   if (http_) http_->close();
   io_.stop();
 }
@@ -317,6 +308,7 @@ void Launcher::Impl::perform(const rendezvous::MemberActions& actions) {
     } else if (const auto* start = std::get_if<rendezvous::StartRanks>(&action)) {
       start_ranks(*start);
     } else if (std::holds_alternative<rendezvous::StopRanks>(action)) {
+      commands_.stop();
       ranks_.stop();
     } else if (const auto* line = std::get_if<rendezvous::LogLine>(&action)) {
       log_.line(line->text);
@@ -350,27 +342,35 @@ void Launcher::Impl::fetch_table(const rendezvous::FetchTable& fetch) {
 }
 
 void Launcher::Impl::start_ranks(const rendezvous::StartRanks& start) {
-  if (auto written = write_atomically(plan_.rank_table, rendezvous::to_json(start.table));
-      !written) {
+  const auto not_started = [this](const Error& error) {
     rendezvous::Failure failure;
     failure.exit_code = 1;
-    failure.reason = "StateDirectory";
-    failure.last_lines = {written.error().message};
+    failure.reason = error.code == Code::kInvalid ? "NotExecutable" : "StateDirectory";
+    failure.last_lines = {error.message};
     perform(member_.on_rank_exit(0, failure));
-    return;
+  };
+  auto written = write_atomically(plan_.rank_table, rendezvous::to_json(start.table));
+  if (!written) return not_started(written.error());
+  auto specs = plan_ranks(plan_, config_, start.table, start.restarts);
+  process::SpawnRequest shell;
+  if (config_.uses_mpirun()) {
+    auto mpi = plan_mpi(std::move(specs), plan_, config_, start.table);
+    if (!mpi) return not_started(mpi.error());
+    specs = std::move(mpi->ranks);
+    shell = std::move(mpi->shell);
   }
-  const auto specs = plan_ranks(plan_, config_, start.table, start.restarts);
   if (specs.changes != last_changes_) log_.line("environment of the ranks: " + specs.changes);
   last_changes_ = specs.changes;
   const auto& node = start.table.nodes[static_cast<std::size_t>(config_.node_rank)];
-  // In passthrough mode the framework's own launcher numbers its ranks.
-  const int first = config_.passthrough ? 0 : node.first_rank;
-  const int processes = config_.passthrough ? kAnyRank : node.processes;
+  // The framework's own launcher numbers its ranks.
+  const int first = config_.starts_one_process() ? 0 : node.first_rank;
+  const int processes = config_.starts_one_process() ? kAnyRank : node.processes;
   collector_.begin_attempt(static_cast<std::uint32_t>(start.table.attempt), config_.node_rank,
                            first, processes);
   agent_.begin_attempt(static_cast<std::uint32_t>(start.table.attempt), config_.node_rank, first,
                        processes);
   ranks_.start(specs.ranks);
+  if (config_.uses_mpirun()) commands_.begin(start.table.attempt, std::move(shell));
 }
 
 telemetry::JobSummary Launcher::Impl::folded(telemetry::Span span) const {

@@ -10,6 +10,7 @@
 #include "common/contract/env.hpp"
 #include "common/contract/labels.hpp"
 #include "launcher/ending.hpp"
+#include "launcher/exec/mpi_agent.hpp"
 #include "launcher/install.hpp"
 #include "launcher/launcher.hpp"
 
@@ -21,6 +22,7 @@ constexpr int kExitUsage = 2;
 constexpr std::string_view kUsage =
     "usage: paceline-launcher run -- COMMAND [ARGUMENT…]   start the ranks of this replica (told "
     "by PACELINE_*)\n"
+    "       paceline-launcher mpi-agent HOST COMMAND…      what mpirun calls in place of ssh\n"
     "       paceline-launcher install DIR                  copy launcher and runtime to DIR\n"
     "       paceline-launcher version\n";
 
@@ -56,8 +58,11 @@ int run(const std::vector<std::string>& command) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (arguments.size() >= 3 && arguments[0] == "run" && arguments[1] == "--")
+  // Without a command this replica only holds ranks that an mpirun elsewhere starts.
+  if (arguments.size() >= 2 && arguments[0] == "run" && arguments[1] == "--")
     return run({arguments.begin() + 2, arguments.end()});
+  if (arguments.size() >= 2 && arguments[0] == "mpi-agent" && arguments[1] != "--help")
+    return paceline::exec::run_agent({arguments.begin() + 1, arguments.end()});
   // The user more likely asks for help than for a directory of this name.
   if (arguments.size() == 2 && arguments[0] == "install" && !arguments[1].starts_with('-')) {
     if (auto installed = paceline::launcher::install(paceline::launcher::own_tree(), arguments[1]);

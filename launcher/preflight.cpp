@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/duration.hpp"
+#include "common/contract/env.hpp"
 #include "common/subprocess/spawn.hpp"
 
 namespace paceline::launcher {
@@ -74,6 +75,17 @@ std::string describe(const PodReadiness& readiness) {
   return text;
 }
 
+ProbeCommand pod_probe(const std::filesystem::path& tree,
+                       const frameworks::Environment& environment) {
+  ProbeCommand probe;
+  // The GPUs belong to this pod alone, so a probe of busy GPUs disturbs no other job.
+  probe.argv = {(tree / "bin" / "paceline-probe").string(), "--pod-verdict", "--even-busy"};
+  for (const auto& [name, value] : environment) {
+    if (name != env::kToken.name) probe.environment.push_back(name + "=" + value);
+  }
+  return probe;
+}
+
 PodReadiness ask_probe(const ProbeCommand& command, const std::stop_token& stop) {
   auto probe = process::spawn({command.argv, command.environment, {}, ""});
   if (!probe) {
@@ -102,6 +114,16 @@ PodReadiness ask_probe(const ProbeCommand& command, const std::stop_token& stop)
     if (ends[1].revents != 0 && !take(ends[1].fd, complaints)) probe->err.reset();
   }
   return read_readiness(answer);
+}
+
+Judgement judge(const PodReadiness& readiness, const std::string& gpu_direct,
+                const std::string& pod_name) {
+  if (readiness.ready.value_or(false))
+    return {true, "gpuDirect: memory of every GPU here was registered with every RDMA device here"};
+  const std::string why = "spec.network.gpuDirect is " + gpu_direct + ", but in pod " + pod_name +
+                          " " + describe(readiness);
+  if (gpu_direct != "Preferred") return {false, why};
+  return {true, "warning: " + why + "; NCCL falls back to copies through host memory"};
 }
 
 }  // namespace paceline::launcher

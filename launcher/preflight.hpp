@@ -10,6 +10,7 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "common/telemetry/slot/slot_finding.hpp"
+#include "launcher/frameworks/environment.hpp"
 
 namespace paceline::launcher {
 
@@ -37,6 +39,10 @@ struct ProbeCommand {
   std::chrono::milliseconds limit = std::chrono::seconds(330);
 };
 
+/// paceline-probe of this tree, with the container's environment.
+ProbeCommand pod_probe(const std::filesystem::path& tree,
+                       const frameworks::Environment& environment);
+
 PodReadiness ask_probe(const ProbeCommand& command, const std::stop_token& stop);
 
 /// Parses the probe's line of JSON. For any other text the answer is "not proved".
@@ -44,5 +50,13 @@ PodReadiness read_readiness(std::string_view text);
 
 /// "memlock fails: locked memory is limited to 64 KiB; remedy: …"
 std::string describe(const PodReadiness& readiness);
+
+struct Judgement {
+  bool joins = true;  // false: the pod ends instead of joining the gang
+  std::string text;
+};
+/// `gpu_direct` is Required or Preferred.
+Judgement judge(const PodReadiness& readiness, const std::string& gpu_direct,
+                const std::string& pod_name);
 
 }  // namespace paceline::launcher

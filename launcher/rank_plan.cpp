@@ -43,20 +43,23 @@ Result<RankPlan> prepare_ranks(const Config& config, const frameworks::Environme
   return plan;
 }
 
+int cpus_of(const RankPlan& plan, const Config& config) {
+  const int allowed = static_cast<int>(plan.allowed_cpus.size());
+  return config.cpu_limit > 0 ? std::min(config.cpu_limit, std::max(1, allowed)) : allowed;
+}
+
 PlannedRanks plan_ranks(const RankPlan& plan, const Config& config,
                         const rendezvous::RankTable& table, int restarts) {
   const auto& node = table.nodes[static_cast<std::size_t>(config.node_rank)];
-  const int processes = config.passthrough ? 1 : node.processes;
-  const int allowed = static_cast<int>(plan.allowed_cpus.size());
-  const int cpus =
-      config.cpu_limit > 0 ? std::min(config.cpu_limit, std::max(1, allowed)) : allowed;
+  const int processes = config.starts_one_process() ? 1 : node.processes;
+  const int cpus = cpus_of(plan, config);
   const auto binding = process::plan_binding(plan.allowed_cpus, plan.numa_nodes, processes);
 
   PlannedRanks planned;
   for (int local_rank = 0; local_rank < processes; ++local_rank) {
     const std::string failure_file = config.state_dir + "/failed-" + std::to_string(local_rank);
     const frameworks::RankSetting setting{.framework = config.framework,
-                                          .passthrough = config.passthrough,
+                                          .passthrough = config.starts_one_process(),
                                           .threads = frameworks::threads_per_rank(cpus, processes),
                                           .runtime_dir = config.runtime_dir,
                                           .rank_table_path = plan.rank_table,

@@ -34,6 +34,9 @@ struct RankPlan {
 Result<RankPlan> prepare_ranks(const Config& config, const frameworks::Environment& environment,
                                const std::vector<std::string>& command, Log& log);
 
+/// CPUs that the ranks of this replica share.
+int cpus_of(const RankPlan& plan, const Config& config);
+
 struct PlannedRanks {
   std::vector<process::RankSpec> ranks;
   std::string changes;  // list variables and defaults that were changed, for one log line

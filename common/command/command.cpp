@@ -10,6 +10,7 @@
 #include <span>
 #include <sstream>
 
+#include "common/command/mpirun_flags.hpp"
 #include "common/command/take_over.hpp"
 #include "common/command/torchrun_flags.hpp"
 
@@ -256,6 +257,11 @@ Status check_shell(const std::vector<std::string>& argv) {
 
 Result<Command> resolve_command(const std::vector<std::string>& argv, const JobShape& job,
                                 const InterpreterOf& interpreter_of) {
+  if (job.framework == "MPI" && !job.passthrough) {
+    // Only one replica runs its command, which only the rank table tells. The others need none.
+    if (auto checked = check_mpirun_flags(argv); !checked) return std::unexpected(checked.error());
+    return Command{argv, false, {}};
+  }
   if (argv.empty() || argv.front().empty())
     return contradiction(
         "the trainer container has no command: write it in `command` (the image's own entry point "

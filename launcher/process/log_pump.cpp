@@ -58,6 +58,14 @@ std::uint64_t LogPump::add(UniqueFd read_end, std::string prefix, int out) {
   return id;
 }
 
+UniqueFd LogPump::log_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return UniqueFd();
+  add(UniqueFd(ends[0]), "", STDERR_FILENO);
+  ::fcntl(ends[1], F_SETFL, O_NONBLOCK);
+  return UniqueFd(ends[1]);
+}
+
 std::vector<std::string> LogPump::last_lines(std::uint64_t stream, std::chrono::milliseconds wait) {
   std::unique_lock lock(mutex_);
   const auto find = [&] {

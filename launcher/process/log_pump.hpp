@@ -30,6 +30,9 @@ class LogPump {
   /// Writes the lines of `read_end` to descriptor `out`, with the prefix. Returns the stream's
   /// number.
   std::uint64_t add(UniqueFd read_end, std::string prefix, int out);
+  /// A pipe whose lines are written to stderr as they are. Its end never blocks; invalid if there
+  /// is no descriptor left.
+  UniqueFd log_pipe();
   /// Waits until the stream ends or the time is over, and returns its last lines. A stream that has
   /// ended is then forgotten.
   std::vector<std::string> last_lines(std::uint64_t stream, std::chrono::milliseconds wait);

@@ -79,7 +79,8 @@ void RankSet::start(const std::vector<RankSpec>& ranks) {
 }
 
 bool RankSet::any_alive() const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.exited; });
+  return !guests_.empty() ||
+         std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.exited; });
 }
 
 bool RankSet::any_group() const {
@@ -166,6 +167,7 @@ void RankSet::on_child() {
       no_children = pid < 0;
       break;
     }
+    if (std::erase(guests_, pid) > 0) callbacks_.guest_exited(pid, status);
     for (std::size_t index = 0; index < ranks_.size(); ++index) {
       if (ranks_[index].pid == pid && !ranks_[index].exited) {
         ranks_[index].exited = true;
@@ -192,10 +194,12 @@ void RankSet::on_child() {
 
 void RankSet::signal_all(int signal) {
   for (const Rank& rank : ranks_) ::kill(-rank.pid, signal);
+  for (const pid_t guest : guests_) ::kill(-guest, signal);
   for (const pid_t pid : children(root_)) {
-    const bool is_rank = std::any_of(ranks_.begin(), ranks_.end(),
-                                     [&](const Rank& rank) { return rank.pid == pid; });
-    if (!is_rank) ::kill(pid, signal);
+    const bool signalled = std::ranges::find(guests_, pid) != guests_.end() ||
+                           std::any_of(ranks_.begin(), ranks_.end(),
+                                       [&](const Rank& rank) { return rank.pid == pid; });
+    if (!signalled) ::kill(pid, signal);
   }
 }
 

@@ -38,17 +38,21 @@ class RankSet {
   struct Callbacks {
     std::function<void(int local_rank, const std::optional<rendezvous::Failure>&)> exited;
     std::function<void()> all_stopped;
+    /// A process of `adopt` ended.
+    std::function<void(pid_t, int status)> guest_exited = {};
   };
 
   RankSet(LogPump& pump, const Clock& clock, std::chrono::nanoseconds grace,
           std::filesystem::path root, Callbacks callbacks);
 
   void start(const std::vector<RankSpec>& ranks);
+  /// Another child of this process, the leader of its process group: it is stopped with the ranks,
+  /// and its end is none of a rank.
+  void adopt(pid_t pid) { guests_.push_back(pid); }
   /// Calls all_stopped when no process is left, at once if there is none.
   void stop();
   void on_child();
   void on_tick();
-  bool any_alive() const;
   /// The failure nearest to the cause, among the ranks that failed after the start and before
   /// `stop`. A rank that an exception ends counts from the exception on, even while its process
   /// still lives.
@@ -77,6 +81,7 @@ class RankSet {
   rendezvous::Failure told(const Seen& seen) const;
   std::vector<std::string> last_lines(const Rank& rank, std::chrono::milliseconds wait);
   void signal_all(int signal);
+  bool any_alive() const;
   bool any_group() const;
   void check_stopped(bool no_children);
 
@@ -86,6 +91,7 @@ class RankSet {
   const std::filesystem::path root_;
   const Callbacks callbacks_;
   std::vector<Rank> ranks_;
+  std::vector<pid_t> guests_;  // that have not ended
   std::vector<Seen> failures_;
   std::optional<std::uint64_t> oom_before_;
   bool stopping_ = false;

@@ -62,40 +62,16 @@ TableRelay::TableRelay(boost::asio::io_context& io, std::string token, std::stri
       token_(std::move(token)),
       job_uid_(std::move(job_uid)),
       limit_(limit),
-      acceptor_(io),
-      pause_(io) {}
+      listener_(io) {}
 
 std::uint16_t TableRelay::open(const std::string& host) {
-  boost::system::error_code error;
-  const tcp::endpoint endpoint(boost::asio::ip::make_address(host, error), 0);
-  if (!error) acceptor_.open(endpoint.protocol(), error);
-  if (!error) acceptor_.bind(endpoint, error);
-  if (!error) acceptor_.listen(2 * kTableChildren, error);
-  const auto bound = error ? endpoint : acceptor_.local_endpoint(error);
-  if (error) return 0;
-  accept();
-  return bound.port();
-}
-
-void TableRelay::accept() {
-  acceptor_.async_accept([this](boost::system::error_code error, tcp::socket socket) {
-    if (error == boost::asio::error::operation_aborted) return;
-    if (error) {
-      // Out of descriptors or memory: pause, or the loop would use a whole CPU.
-      pause_.expires_after(kAcceptPause);
-      pause_.async_wait([this](boost::system::error_code stopped) {
-        if (!stopped) accept();
-      });
-      return;
-    }
-    if (children_.size() < kMostChildren) {
-      const std::uint64_t id = next_++;
-      auto connection = std::make_shared<Connection>(std::move(socket), kHelloLimit);
-      children_[id] = {connection, -1, now_};
-      connection->start({[this, id](const std::string& payload) { on_request(id, payload); },
-                         [this, id](const std::string&) { children_.erase(id); }});
-    }
-    accept();
+  return listener_.open(host, 2 * kTableChildren, [this](tcp::socket socket) {
+    if (children_.size() >= kMostChildren) return;
+    const std::uint64_t id = next_++;
+    auto connection = std::make_shared<Connection>(std::move(socket), kHelloLimit);
+    children_[id] = {connection, -1, now_};
+    connection->start({[this, id](const std::string& payload) { on_request(id, payload); },
+                       [this, id](const std::string&) { children_.erase(id); }});
   });
 }
 
@@ -181,9 +157,7 @@ void TableRelay::tick(SteadyTime now) {
 }
 
 void TableRelay::close() {
-  boost::system::error_code ignored;
-  acceptor_.close(ignored);
-  pause_.cancel();
+  listener_.close();
   if (fetch_) fetch_->cancel();
   for (const auto& [id, child] : children_) child.connection->abort();
   children_.clear();

@@ -18,12 +18,11 @@
 #include <string>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include "common/base/clock.hpp"
 #include "common/net/address.hpp"
 #include "launcher/rendezvous/connection.hpp"
+#include "launcher/rendezvous/listener.hpp"
 #include "launcher/rendezvous/message.hpp"
 
 namespace paceline::rendezvous {
@@ -58,7 +57,6 @@ class TableRelay {
   };
   struct Fetch;
 
-  void accept();
   void on_request(std::uint64_t id, const std::string& payload);
   void serve(Child& child);
 
@@ -66,8 +64,7 @@ class TableRelay {
   const std::string token_;
   const std::string job_uid_;
   const std::chrono::milliseconds limit_;
-  boost::asio::ip::tcp::acceptor acceptor_;
-  boost::asio::steady_timer pause_;
+  Listener listener_;
   std::map<std::uint64_t, Child> children_;
   std::uint64_t next_ = 0;
   SteadyTime now_{};

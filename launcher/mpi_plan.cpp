@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/mpi_plan.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "common/command/mpirun_flags.hpp"
+#include "launcher/exec/mpi_files.hpp"
+#include "launcher/frameworks/mpi.hpp"
+
+namespace paceline::launcher {
+namespace {
+
+frameworks::Environment as_map(const std::vector<std::string>& variables) {
+  frameworks::Environment environment;
+  for (const std::string& variable : variables) {
+    const std::size_t equals = variable.find('=');
+    environment.emplace(variable.substr(0, equals), variable.substr(equals + 1));
+  }
+  return environment;
+}
+
+std::vector<std::string> as_list(const frameworks::Environment& environment) {
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
+  return variables;
+}
+
+Status write_files(const exec::MpiFiles& files, const Config& config,
+                   const rendezvous::RankTable& table) {
+  std::error_code error;
+  const auto launcher = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return fail_errno("read /proc/self/exe", error.value());
+  return exec::write_mpi_files(files, launcher, {config.token, config.job_uid, table.attempt},
+                               table);
+}
+
+}  // namespace
+
+Result<MpiPlan> plan_mpi(PlannedRanks ranks, const RankPlan& plan, const Config& config,
+                         const rendezvous::RankTable& table) {
+  const auto& node = table.nodes[static_cast<std::size_t>(config.node_rank)];
+  process::RankSpec& mpirun = ranks.ranks.front();
+  const auto composed = as_map(mpirun.request.environment);
+
+  MpiPlan mpi;
+  auto host = composed;
+  const int cpus = cpus_of(plan, config);
+  frameworks::set_mpi_host(frameworks::threads_per_rank(cpus, node.processes),
+                           node.processes > cpus, host);
+  mpi.shell.argv = {"/bin/sh", "-c"};
+  mpi.shell.environment = as_list(host);
+  mpi.shell.open_files = plan.open_files;
+  mpi.ranks.changes = ranks.changes;
+  if (exec::mpirun_node(table).node_rank != node.node_rank) return mpi;
+
+  if (auto checked = frameworks::check_mpirun_ranks(plan.argv, table.world_size); !checked)
+    return std::unexpected(checked.error());
+  const exec::MpiFiles files{std::filesystem::path(config.state_dir) / "mpi"};
+  if (auto written = write_files(files, config, table); !written)
+    return std::unexpected(written.error());
+  auto environment = composed;
+  frameworks::set_mpirun(
+      {files.hostfile(), files.machinefile(), files.agent(), plan.interface, plan.argv},
+      environment);
+  mpirun.request.environment = as_list(environment);
+  mpi.ranks.ranks.push_back(std::move(mpirun));
+  return mpi;
+}
+
+}  // namespace paceline::launcher
