@@ -50,8 +50,10 @@ Result<MpiPlan> plan_mpi(PlannedRanks ranks, const RankPlan& plan, const Config&
   MpiPlan mpi;
   auto host = composed;
   const int cpus = cpus_of(plan, config);
-  frameworks::set_mpi_host(frameworks::threads_per_rank(cpus, node.processes),
-                           node.processes > cpus, host);
+  const bool alone = std::ranges::count(table.nodes, node.address, &rendezvous::Node::address) < 2;
+  frameworks::set_mpi_host({frameworks::threads_per_rank(cpus, node.processes),
+                            node.processes > cpus, alone ? "" : config.state_dir},
+                           host);
   mpi.shell.argv = {"/bin/sh", "-c"};
   mpi.shell.environment = as_list(host);
   mpi.shell.open_files = plan.open_files;

@@ -94,14 +94,21 @@ void set_mpirun(const MpirunSetting& setting, Environment& variables) {
   set_hydra(setting, variables);
 }
 
-void set_mpi_host(int threads, bool crowded, Environment& variables) {
-  variables.try_emplace("OMP_NUM_THREADS", std::to_string(threads));
+void set_mpi_host(const MpiHostSetting& setting, Environment& variables) {
+  variables.try_emplace("OMP_NUM_THREADS", std::to_string(setting.threads));
   for (const std::string prefix : {"OMPI", "PRTE"}) {
     variables.try_emplace(prefix + "_ALLOW_RUN_AS_ROOT", "1");
     variables.try_emplace(prefix + "_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
   }
   // A rank that waits for a message must let the others compute.
-  if (crowded) variables.try_emplace("OMPI_MCA_mpi_yield_when_idle", "1");
+  if (setting.crowded) variables.try_emplace("OMPI_MCA_mpi_yield_when_idle", "1");
+  // Open MPI names its files by the machine and by the rank's number on its host, so that two hosts
+  // on one machine would use the same ones.
+  if (!setting.own_folder.empty()) {
+    for (const char* name : {"OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_btl_vader_backing_directory",
+                             "PRTE_MCA_prte_tmpdir_base", "OMPI_MCA_btl_sm_backing_directory"})
+      variables.insert_or_assign(name, setting.own_folder);
+  }
   // The launcher here does not know these ranks, so it would not read the file.
   variables.erase(std::string(env::kFailureFile.name));
 }

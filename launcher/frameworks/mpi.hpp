@@ -22,8 +22,14 @@ struct MpirunSetting {
 /// that describe one replica are removed.
 void set_mpirun(const MpirunSetting& setting, Environment& variables);
 
-/// For the daemons of mpirun and the ranks, which inherit it. `crowded`: the replica has more ranks
-/// than CPUs.
-void set_mpi_host(int threads, bool crowded, Environment& variables);
+struct MpiHostSetting {
+  int threads = 1;       // for OMP_NUM_THREADS
+  bool crowded = false;  // the replica has more ranks than CPUs
+  // for the library's files, if other replicas of the job are on this machine too; else ""
+  std::string own_folder;
+};
+
+/// For the daemons of mpirun and the ranks, which inherit it.
+void set_mpi_host(const MpiHostSetting& setting, Environment& variables);
 
 }  // namespace paceline::frameworks

@@ -50,6 +50,14 @@ std::uint64_t start_ticks() {
   return at == nullptr ? 0 : std::strtoull(at + 1, nullptr, 10);
 }
 
+// torchrun's variable, or else the one that Open MPI or MPICH gives a rank.
+std::int32_t place_from(Getenv environment, const char* name, const char* open_mpi,
+                        const char* mpich, std::int32_t low) {
+  constexpr std::int32_t kMax = std::numeric_limits<std::int32_t>::max();
+  const std::int32_t by_mpi = number_from(environment, open_mpi, mpich, low, kMax, -1);
+  return number_from(environment, name, nullptr, low, kMax, by_mpi);
+}
+
 }  // namespace
 
 std::uint64_t monotonic_ns() { return clock_ns(CLOCK_MONOTONIC); }
@@ -81,11 +89,13 @@ paceline_ring_header identify(Getenv environment, const paceline_options& option
   header.realtime_ns = clock_ns(CLOCK_REALTIME);
   read_file("/proc/sys/kernel/random/boot_id", header.boot_id);
   header.boot_id[std::strcspn(header.boot_id, "\n")] = '\0';
-  header.world_rank = number_from(environment, "RANK", nullptr, 0, kMax, -1);
-  header.local_rank = number_from(environment, "LOCAL_RANK", nullptr, 0, kMax, -1);
+  header.world_rank = place_from(environment, "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", 0);
+  header.local_rank =
+      place_from(environment, "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", 0);
   header.node_rank = number_from(environment, runtime_env::kNodeRank, "GROUP_RANK", 0, kMax, -1);
-  header.world_size = number_from(environment, "WORLD_SIZE", nullptr, 1, kMax, -1);
-  header.local_world_size = number_from(environment, "LOCAL_WORLD_SIZE", nullptr, 1, kMax, -1);
+  header.world_size = place_from(environment, "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", 1);
+  header.local_world_size = place_from(environment, "LOCAL_WORLD_SIZE",
+                                       "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", 1);
   for (paceline_coordinate* coordinate :
        {&header.dp, &header.tp, &header.pp, &header.ep, &header.cp})
     *coordinate = {-1, 0};
