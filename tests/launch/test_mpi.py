@@ -116,7 +116,7 @@ def test_a_killed_rank_restarts_the_gang(
     )
     assert code == 0, output
     assert re.search(r"^ *restarts +1$", output, re.MULTILINE), output
-    assert output.count("rank 3 of 4") == 2, output
+    assert output.count("[0] rank 3 of 4") == 2, output
 
 
 @pytest.mark.parametrize(
