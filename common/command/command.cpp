@@ -260,7 +260,7 @@ Result<Command> resolve_command(const std::vector<std::string>& argv, const JobS
   if (job.framework == "MPI" && !job.passthrough) {
     // Only one replica runs its command, which only the rank table tells. The others need none.
     if (auto checked = check_mpirun_flags(argv); !checked) return std::unexpected(checked.error());
-    return Command{argv, false, {}};
+    return keep(argv, job);
   }
   if (argv.empty() || argv.front().empty())
     return contradiction(

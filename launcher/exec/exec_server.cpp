@@ -217,6 +217,7 @@ void ExecServer::tick(SteadyTime now) {
   now_ = now;
   const auto all = sessions_;
   for (const auto& [id, session] : all) {
+    if (session->since == SteadyTime{}) session->since = now;  // came before the first tick
     if (session->code && now - session->ended > kDrain) {
       finish(*session);
     } else if (session->kill_at && now >= *session->kill_at && session->pid >= 0) {

@@ -24,6 +24,14 @@ std::string spec_path(std::size_t role) {
   return "spec.roles[" + std::to_string(role) + "].template.spec";
 }
 
+/// In an MPI job with a launcher, mpirun starts all that the other roles run.
+bool needs_command(const Spec& spec, const Role& role) {
+  const bool mpirun = spec.framework.type == FrameworkType::kMpi &&
+                      spec.framework.launcher == FrameworkLauncher::kPaceline;
+  return !mpirun || role.kind == RoleKind::kLauncher ||
+         std::ranges::find(spec.roles, RoleKind::kLauncher, &Role::kind) == spec.roles.end();
+}
+
 void check_trainer(const TrainingJob& job, std::size_t index, FieldErrors& errors) {
   const Role& role = job.spec.roles[index];
   const int position = trainer_index(role);
@@ -35,7 +43,7 @@ void check_trainer(const TrainingJob& job, std::size_t index, FieldErrors& error
   }
   const std::string path = containers + "[" + std::to_string(position) + "]";
   const nlohmann::json* trainer = trainer_of(role);
-  if (strings_of(*trainer, "command").empty()) {
+  if (strings_of(*trainer, "command").empty() && needs_command(job.spec, role)) {
     errors.push_back(
         {path + ".command", "", "is required: the launcher starts it",
          "write what the image would start, such as command: [\"python3\", \"/app/train.py\"]"});
