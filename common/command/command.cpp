@@ -273,9 +273,12 @@ Result<Command> resolve_command(const std::vector<std::string>& argv, const JobS
     if (auto taken = take_over_module(argv, at, job)) return *std::move(taken);
   }
   if (auto taken = take_over_program(argv, job, interpreter_of)) return *std::move(taken);
-  // Programs of MPI and Horovod may be started by these.
-  if (job.framework == "MPI" || job.framework == "Horovod") return keep(argv, job);
   const std::string program = base_name(argv.front());
+  if (job.framework == "Horovod" && (program == "horovodrun" || is_mpirun(program))) {
+    return contradiction(program +
+                         " would start all ranks once for each rank: set spec.framework.type: MPI, "
+                         "and write mpirun as the command");
+  }
   for (const std::string_view other : {"mpirun", "mpiexec", "horovodrun"}) {
     if (program == other) {
       return contradiction(program + " starts processes of its own, and Paceline already starts " +

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/command/command.hpp"
+
 namespace paceline::frameworks {
 namespace {
 
@@ -48,6 +50,15 @@ TEST(MpirunFlags, ComparesTheNumberOfRanksOfAllPrograms) {
 
 TEST(MpirunFlags, AsksForACommandWhereMpirunRuns) {
   EXPECT_NE(message(check_mpirun_ranks({}, 2)).find("[mpirun, PROGRAM, …]"), std::string::npos);
+}
+
+TEST(MpirunFlags, AHorovodJobIsPointedToMpi) {
+  JobShape job;
+  job.framework = "Horovod";
+  const auto refused = resolve_command({"horovodrun", "-np", "2", "python", "t.py"}, job,
+                                       [](const std::string&) { return std::string(); });
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("spec.framework.type: MPI"), std::string::npos);
 }
 
 }  // namespace
