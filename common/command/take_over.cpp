@@ -12,7 +12,7 @@ std::unexpected<Error> refuse(std::string what) {
   return fail(Code::kInvalid, Origin::kConfig, std::move(what));
 }
 
-std::optional<int> whole_number(const std::string& text) {
+std::optional<int> amount_in(const std::string& text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
@@ -56,7 +56,7 @@ Status check_option(const ParsedLauncher::Option& option, const JobShape& job) {
   const auto [wanted, field] = amount_of(option.meaning, job);
   // Launchers take -1 for "as many as there are".
   if (field.empty() || wanted == 0 || option.value == "-1") return {};
-  if (whole_number(option.value) != wanted) {
+  if (amount_in(option.value) != wanted) {
     return refuse(shown + " contradicts the job, which says " + std::to_string(wanted) +
                   ": remove " + option.name + ", or change " + field);
   }

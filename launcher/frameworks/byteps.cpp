@@ -4,7 +4,7 @@
 namespace paceline::frameworks {
 namespace {
 
-constexpr int kPort = 9600;
+constexpr int kBytePsPort = 9600;
 
 const char* dmlc_role(RoleKind kind) {
   switch (kind) {
@@ -20,7 +20,7 @@ void set_byteps(const Process& process, Variables& variables) {
   variables.set("DMLC_ROLE", dmlc_role(process.node.kind));
   if (const auto* scheduler = first_of(process.table, RoleKind::kScheduler)) {
     variables.set("DMLC_PS_ROOT_URI", scheduler->address);
-    variables.set("DMLC_PS_ROOT_PORT", port_of(process.table, *scheduler, 0, kPort));
+    variables.set("DMLC_PS_ROOT_PORT", port_of(process.table, *scheduler, 0, kBytePsPort));
   }
   const Group group = group_of(process);
   // BytePS counts machines as workers, and the processes of one machine apart.

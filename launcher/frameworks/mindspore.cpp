@@ -4,7 +4,7 @@
 namespace paceline::frameworks {
 namespace {
 
-constexpr int kPort = 8118;
+constexpr int kMindSporePort = 8118;
 
 const char* ms_role(RoleKind kind) {
   switch (kind) {
@@ -26,7 +26,7 @@ void set_mindspore(const Process& process, Variables& variables) {
     variables.set("MS_SCHED_PORT", table.master_port);
   } else if (scheduler != nullptr) {
     variables.set("MS_SCHED_HOST", scheduler->address);
-    variables.set("MS_SCHED_PORT", port_of(table, *scheduler, 0, kPort));
+    variables.set("MS_SCHED_PORT", port_of(table, *scheduler, 0, kMindSporePort));
   } else {
     return;  // a program without a scheduler trains alone
   }

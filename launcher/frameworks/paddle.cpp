@@ -9,7 +9,7 @@ namespace {
 
 using rendezvous::Node;
 
-constexpr int kPort = 6170;
+constexpr int kPaddlePort = 6170;
 
 bool is_heterogeneous(const Node& node) {
   return contract::trains(node.kind) && node.role.starts_with("heter");
@@ -34,7 +34,7 @@ Trainers trainers(const Process& process, bool heterogeneous) {
       all.index = static_cast<int>(all.endpoints.size()) + process.local_rank;
     for (int local = 0; local < node->processes; ++local)
       all.endpoints.push_back(
-          net::to_string({node->address, port_of(process.table, *node, local, kPort)}));
+          net::to_string({node->address, port_of(process.table, *node, local, kPaddlePort)}));
   }
   return all;
 }
@@ -57,10 +57,11 @@ void set_servers(const Process& process, Variables& variables) {
   const auto size = [](const Trainers& all) { return static_cast<int>(all.endpoints.size()); };
   variables.set("PADDLE_RUN_MODE", others.endpoints.empty() ? "ps" : "ps-heter");
   variables.set("PADDLE_PSERVERS_IP_PORT_LIST",
-                joined(endpoints(process.table, RoleKind::kParameterServer, kPort)));
+                joined(endpoints(process.table, RoleKind::kParameterServer, kPaddlePort)));
   variables.set("PADDLE_TRAINER_ENDPOINTS", joined(workers.endpoints));
   variables.set("PADDLE_TRAINERS_NUM", size(workers));
-  variables.set("PADDLE_PORT", port_of(process.table, process.node, process.local_rank, kPort));
+  variables.set("PADDLE_PORT",
+                port_of(process.table, process.node, process.local_rank, kPaddlePort));
   variables.set_default("PADDLE_WITH_GLOO", "0");
   if (!others.endpoints.empty()) set_heterogeneous(process, workers, others, variables);
   if (process.node.kind == RoleKind::kParameterServer) {
@@ -79,7 +80,7 @@ void set_collective(const Process& process, Variables& variables) {
   variables.set("PADDLE_TRAINER_ENDPOINTS", joined(trainers(process, false).endpoints));
   variables.set("PADDLE_CURRENT_ENDPOINT",
                 net::to_string({process.node.address,
-                                port_of(table, process.node, process.local_rank, kPort)}));
+                                port_of(table, process.node, process.local_rank, kPaddlePort)}));
   variables.set("PADDLE_TRAINER_ID", process.rank());
   variables.set("PADDLE_TRAINERS_NUM", table.world_size);
   variables.set("PADDLE_GLOBAL_RANK", process.rank());

@@ -6,7 +6,7 @@
 namespace paceline::frameworks {
 namespace {
 
-constexpr int kPort = 2222;
+constexpr int kTensorFlowPort = 2222;
 
 const char* task_type(RoleKind kind) {
   switch (kind) {
@@ -24,7 +24,7 @@ void set_tensorflow(const Process& process, Variables& variables) {
   // An evaluator is no part of the cluster: it only reads checkpoints.
   for (const RoleKind kind :
        {RoleKind::kCoordinator, RoleKind::kWorker, RoleKind::kParameterServer}) {
-    const auto tasks = endpoints(process.table, kind, kPort);
+    const auto tasks = endpoints(process.table, kind, kTensorFlowPort);
     if (!tasks.empty()) cluster[task_type(kind)] = tasks;
   }
   const nlohmann::json config = {
