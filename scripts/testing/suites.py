@@ -110,6 +110,8 @@ def run_runtime(results: Path) -> None:
         pytest(results, DEBIAN_PYTHON, "debian", "accel/tests")
         pytest(results, DEBIAN_PYTHON, "launch-debian", "tests/launch")
         pytest(results, PINNED_PYTHON, "launch-pinned", "tests/launch/test_passthrough.py")
+        small = "tests/frameworks/test_small_frameworks.py"
+        pytest(results, DEBIAN_PYTHON, "small-frameworks", small)
 
     side_by_side(results, lambda: pytest(results, PINNED_PYTHON, "pinned", "accel/tests"), debian)
 
@@ -174,8 +176,9 @@ SUITES: dict[str, Suite] = {
     ),
     "tsan": Suite("unit tests under ThreadSanitizer", ("tsan",), run_tsan, usual=False),
     "runtime": Suite(
-        "launcher and runtime on both supported PyTorch versions, on an old glibc and on musl",
-        ("build", "pytorch", "portable"),
+        "launcher and runtime on both supported PyTorch versions, on an old glibc and on musl, and"
+        " with XGBoost",
+        ("build", "pytorch", "portable", "xgboost"),
         run_runtime,
     ),
     "breakdown": Suite(
