@@ -96,13 +96,19 @@ std::expected<std::string, Done> Actuator::make(const kube::Resource& resource,
   return *found;
 }
 
-std::expected<Surroundings, Done> Actuator::surround(const api::TrainingJob& job) {
+std::expected<Surroundings, Done> Actuator::surround(const api::TrainingJob& job,
+                                                     const std::optional<Surroundings>& known) {
   std::expected<std::string, Done> service;
   std::expected<std::string, Done> headless;
   std::expected<std::string, Done> secret;
-  const std::string token = new_token_();
+  const std::string token = known ? known->token : new_token_();
   executor_.run(
-      {[&] { service = make(kube::kServices, job, render::render_rendezvous_service(job)); },
+      {[&] {
+         const std::string address = known ? known->rendezvous_ip : "";
+         service = make(kube::kServices, job, render::render_rendezvous_service(job, address));
+         if (known && !service && service.error().refusal)
+           service = make(kube::kServices, job, render::render_rendezvous_service(job));
+       },
        [&] { headless = make(kube::kServices, job, render::render_headless_service(job)); },
        [&] { secret = make(kube::kSecrets, job, render::render_secret(job, token)); }});
   for (const auto* result : {&service, &headless, &secret}) {

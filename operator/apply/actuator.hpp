@@ -48,8 +48,11 @@ class Actuator {
   Actuator(kube::Api& api, Executor& executor, Settings settings,
            std::function<std::string()> new_token);
 
-  /// Creates the Services and the Secret, or checks that the existing ones belong to the job.
-  std::expected<Surroundings, Done> surround(const api::TrainingJob& job);
+  /// Creates the Services and the Secret, or checks that the existing ones belong to the job. With
+  /// `known`, which the job's pods were told, one that somebody deleted gets the same address or
+  /// token again; if the address is taken meanwhile, another one.
+  std::expected<Surroundings, Done> surround(const api::TrainingJob& job,
+                                             const std::optional<Surroundings>& known);
   /// Creates one pod of each role with dryRun=All, and returns what the admitted pods need, by
   /// role. The refusal's reason is QuotaExceeded if only a quota refused a pod, else PodRefused.
   std::expected<std::vector<plan::Admitted>, Done> dry_run(const api::TrainingJob& job,

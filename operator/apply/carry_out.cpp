@@ -155,17 +155,13 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
     if (auto stop = absorb(actuator_.remove(job->job, plan.deletes))) return stop;
   }
   if (!plan.creates.empty()) {
-    if (!state->surroundings) {
-      auto surroundings = actuator_.surround(job->job);
-      if (!surroundings) return absorb(surroundings.error());
-      state->surroundings = std::move(*surroundings);
-    }
+    const auto surroundings = surround(job, *state, true);
+    if (!surroundings) return absorb(surroundings.error());
     std::string priority;
     int value = 0;
     if (const auto refused = priority_of(*job, priority, value))
       return absorb(Done{refused, std::nullopt, 0, 0, 0, 0});
-    if (auto stop = absorb(actuator_.create(job->job, plan, *state->surroundings, priority)))
-      return stop;
+    if (auto stop = absorb(actuator_.create(job->job, plan, *surroundings, priority))) return stop;
     const std::lock_guard lock(mutex_);
     state->memory.refusal.reset();
   }

@@ -12,6 +12,8 @@ namespace paceline::apply {
 namespace {
 
 constexpr auto kCacheWait = std::chrono::seconds(1);
+// How long the Services and the Secret of a job count as there after they were seen.
+constexpr auto kSurroundingsHold = std::chrono::minutes(1);
 
 Done refused_with(plan::Waiting refusal) {
   Done done;
@@ -177,6 +179,10 @@ Outcome Controller::reconcile_job(const std::string& key) {
   }
   const auto pods = parts_.stores.pods.by_index(job->meta.uid);
   watch_summary(job, state, pods);
+  // Launchers gather by the Service and the Secret, which nothing watches.
+  const bool gathers = job->status.placed() && !job->status.finished() &&
+                       !job->status.is_true("Running") && !job->job.metadata.deleting;
+  if (gathers) (void)surround(job, *state, true);
   const auto decide = [&] {
     {
       const std::lock_guard lock(mutex_);
@@ -198,7 +204,23 @@ Outcome Controller::reconcile_job(const std::string& key) {
   const bool replaces = !plan.creates.empty() && plan.status.is_true("Restarting");
   // The launchers may have restarted ranks since the last read: give the replacement their count.
   if (replaces && plan.status != job->status && !summary_is_fresh(*state)) return {};
-  return carry_out(job, state, plan);
+  Outcome outcome = carry_out(job, state, plan);
+  if (gathers)
+    outcome.again = std::min<std::chrono::nanoseconds>(outcome.again.value_or(kSurroundingsHold),
+                                                       kSurroundingsHold);
+  return outcome;
+}
+
+std::expected<Surroundings, Done> Controller::surround(const JobPtr& job, JobState& state,
+                                                       bool again) {
+  const SteadyTime now = parts_.clock.steady();
+  if (state.surroundings && (!again || now - state.surrounded_at < kSurroundingsHold))
+    return *state.surroundings;
+  auto surroundings = actuator_.surround(job->job, state.surroundings);
+  if (!surroundings) return surroundings;
+  state.surroundings = *surroundings;
+  state.surrounded_at = now;
+  return surroundings;
 }
 
 Done Controller::check_pods(const JobPtr& job, const std::shared_ptr<JobState>& state,
@@ -210,12 +232,9 @@ Done Controller::check_pods(const JobPtr& job, const std::shared_ptr<JobState>& 
     const std::lock_guard lock(mutex_);
     if (state->checked_spec == job->fingerprint && state->checked_priority == priority) return {};
   }
-  if (!state->surroundings) {
-    auto surroundings = actuator_.surround(job->job);
-    if (!surroundings) return surroundings.error();
-    state->surroundings = std::move(*surroundings);
-  }
-  auto admitted = actuator_.dry_run(job->job, plan, *state->surroundings, priority);
+  const auto surroundings = surround(job, *state, false);
+  if (!surroundings) return surroundings.error();
+  auto admitted = actuator_.dry_run(job->job, plan, *surroundings, priority);
   if (!admitted) return admitted.error();
   const std::lock_guard lock(mutex_);
   state->asked_for_needs = true;
@@ -269,13 +288,10 @@ void Controller::watch_summary(const JobPtr& job, const std::shared_ptr<JobState
   const bool trains = job->status.is_true("Running") || job->status.is_true("Restarting");
   if (rank_zero == pods.end() || !trains || !job->status.placed() || job->status.finished())
     return poller_.forget(state->uid);
-  if (!state->surroundings) {
-    auto surroundings = actuator_.surround(job->job);
-    if (!surroundings) return;
-    state->surroundings = std::move(*surroundings);
-  }
+  const auto surroundings = surround(job, *state, false);
+  if (!surroundings) return;
   poller_.watch(state->uid,
-                {(*rank_zero)->gang->ip, state->surroundings->token, poll_interval(job->status)});
+                {(*rank_zero)->gang->ip, surroundings->token, poll_interval(job->status)});
 }
 
 bool Controller::summary_is_fresh(const JobState& state) {

@@ -38,6 +38,7 @@ struct JobState {
   std::vector<plan::Admitted> admitted;  // by role, as the dry run returned; empty: not yet known
   std::string admitted_spec;             // JobView::fingerprint that it is of
   std::optional<Surroundings> surroundings;
+  SteadyTime surrounded_at{};          // when they were last known to exist
   std::optional<VolumeTerms> volumes;  // as last read
   std::int64_t volumes_generation = -1;
   std::vector<plan::Need> needs;

@@ -232,19 +232,21 @@ json ungate_patch(const json& other_gates) {
   return {{"spec", {{"schedulingGates", other_gates.empty() ? json() : other_gates}}}};
 }
 
-json render_rendezvous_service(const api::TrainingJob& job) {
+json render_rendezvous_service(const api::TrainingJob& job, const std::string& address) {
   json selector = job_labels(job);
   selector[text(contract::kLabelNodeRank)] = "0";
-  return {{"apiVersion", "v1"},
-          {"kind", "Service"},
-          {"metadata", metadata(job, rendezvous_service_name(job))},
-          {"spec",
-           {{"type", "ClusterIP"},
-            {"publishNotReadyAddresses", true},
-            {"selector", std::move(selector)},
-            {"ports", json::array({{{"name", "rendezvous"},
-                                    {"port", contract::kRendezvousPort},
-                                    {"targetPort", contract::kRendezvousPort}}})}}}};
+  json service = {{"apiVersion", "v1"},
+                  {"kind", "Service"},
+                  {"metadata", metadata(job, rendezvous_service_name(job))},
+                  {"spec",
+                   {{"type", "ClusterIP"},
+                    {"publishNotReadyAddresses", true},
+                    {"selector", std::move(selector)},
+                    {"ports", json::array({{{"name", "rendezvous"},
+                                            {"port", contract::kRendezvousPort},
+                                            {"targetPort", contract::kRendezvousPort}}})}}}};
+  if (!address.empty()) service["spec"]["clusterIP"] = address;
+  return service;
 }
 
 json render_headless_service(const api::TrainingJob& job) {

@@ -35,7 +35,9 @@ nlohmann::json render_pod(const api::TrainingJob& job, const api::Replica& repli
 /// The merge patch that opens the gang's gate. Gates of others stay.
 nlohmann::json ungate_patch(const nlohmann::json& other_gates = nlohmann::json::array());
 
-nlohmann::json render_rendezvous_service(const api::TrainingJob& job);
+/// `address`: the ClusterIP that the job's pods know already; empty: any.
+nlohmann::json render_rendezvous_service(const api::TrainingJob& job,
+                                         const std::string& address = "");
 nlohmann::json render_headless_service(const api::TrainingJob& job);
 nlohmann::json render_secret(const api::TrainingJob& job, const std::string& token);
 
