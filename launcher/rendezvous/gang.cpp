@@ -100,7 +100,10 @@ GangActions Gang::on_message(ConnectionId from, const Message& message, SteadyTi
       conclude_failure();
     }
   } else if (const auto* stopped = std::get_if<Stopped>(&message)) {
-    if (!running && stopped->attempt == stopping_) {
+    if (running && stopped->attempt == attempt_ && member->start_alone_at) {
+      set(*member, &Member::alive, alive_, false);
+      tick_alone(*member, now);
+    } else if (!running && stopped->attempt == stopping_) {
       set(*member, &Member::alive, alive_, false);
       set(*member, &Member::stop_requested, stopping_members_, false);
       conclude_failure();
@@ -177,8 +180,12 @@ void Gang::hello(ConnectionId from, const Hello& hello, SteadyTime now) {
     send(from, finish_message_);
     return;
   }
-  attempt_ = std::max(attempt_, hello.attempt);
   log_join(*place);
+  if (phase_ == GangPhase::kRunning) {
+    next_attempt_ = std::max(next_attempt_, hello.attempt);
+    return join_alone(*place, now);
+  }
+  attempt_ = std::max(attempt_, hello.attempt);
   try_start(now);
 }
 
@@ -192,6 +199,7 @@ void Gang::log_join(const Member& member) {
 
 void Gang::lose_member(int node_rank, const std::string& why, SteadyTime now) {
   auto& place = members_[static_cast<std::size_t>(node_rank)];
+  const bool alone = fails_alone(place->hello.node.kind);
   const std::string who =
       "node rank " + std::to_string(node_rank) + " (" + place->hello.node.pod_name + ") ";
   set(*place, &Member::alive, alive_, false);
@@ -201,6 +209,9 @@ void Gang::lose_member(int node_rank, const std::string& why, SteadyTime now) {
   node_rank_of_.erase(place->connection);
   place.reset();
   if (finished()) return;
+  // If another rank has reported a lost peer, this member is that peer.
+  if (phase_ == GangPhase::kRunning && alone && !stop_at_)
+    return log(who + why + ": the others go on, and it starts again when it is back");
   log(who + why + (phase_ == GangPhase::kRunning ? ": the gang stops and waits for it" : ""));
   if (phase_ == GangPhase::kRunning) {
     stop_at_.reset();  // this member is the peer that they lost
@@ -243,7 +254,8 @@ GangActions Gang::on_closed(ConnectionId id, SteadyTime now) {
 
 GangActions Gang::on_tick(SteadyTime now) {
   for (std::size_t node_rank = 0; node_rank < members_.size(); ++node_rank) {
-    const auto& member = members_[node_rank];
+    auto& member = members_[node_rank];
+    if (member && phase_ == GangPhase::kRunning) tick_alone(*member, now);
     if (!member || now - member->last_received <= kHeartbeatTimeout) continue;
     actions_.emplace_back(CloseConnection{member->connection});
     lose_member(static_cast<int>(node_rank),

@@ -7,6 +7,10 @@
 // The job has succeeded when the roles that decide have ended (contract::decides). All others are
 // then stopped. An evaluator that fails is logged, and the gang goes on.
 //
+// The failure of a member that fails alone (contract::fails_alone) restarts its processes only. If
+// it is lost, the others go on, and it starts again when it is back. Both happen within the
+// attempt, and the others keep their rank table.
+//
 // The culprit is chosen after every member has reported its failures, because a survivor may exit
 // before the rank that it lost. If a rank reports that it lost a peer, the gang waits a short time
 // for that peer's own failure before it stops all ranks.
@@ -86,6 +90,9 @@ struct GangConfig {
   std::function<std::uint16_t(int processes)> port_base;
 };
 
+/// The failure as one sentence for people.
+std::string describe(const Culprit& culprit);
+
 class Gang {
  public:
   explicit Gang(GangConfig config);
@@ -104,6 +111,8 @@ class Gang {
   int restarts() const { return restarts_; }
   int gathered() const { return gathered_; }
   const RankTable& table() const { return table_; }
+  /// Grows with every change of the table.
+  int table_version() const { return table_version_; }
   int expected() const { return config_.node_count; }
   bool is_member(ConnectionId id) const { return member_of(id) != nullptr; }
   const std::optional<Culprit>& culprit() const { return culprit_; }
@@ -117,12 +126,22 @@ class Gang {
     bool stop_requested = false;  // was told to stop and has not answered yet
     bool done = false;            // only of members that decide
     bool failed = false;          // its failure was logged, and the gang goes on
+    // Of a member that fails alone: it lost a peer, and is stopped then unless the gang is; it was
+    // told to stop, and does not start before.
+    std::optional<SteadyTime> stop_alone_at{};
+    std::optional<SteadyTime> start_alone_at{};
     SteadyTime last_received;
   };
 
   void hello(ConnectionId from, const Hello& hello, SteadyTime now);
   void failed(Member& member, const Failed& failed, SteadyTime now);
   void done(Member& member);
+  bool fails_alone(contract::RoleKind kind) const;
+  void fail_alone(Member& member, SteadyTime now);
+  void stop_alone(Member& member, SteadyTime now);
+  void join_alone(Member& member, SteadyTime now);
+  void start_alone(Member& member);
+  void tick_alone(Member& member, SteadyTime now);
   void stop_for_failure(SteadyTime now);
   void weigh_failure(const Member& member, const Failed& failed, SteadyTime now);
   void conclude_failure();
@@ -152,7 +171,8 @@ class Gang {
 
   GangConfig config_;
   GangPhase phase_ = GangPhase::kGathering;
-  int attempt_;  // the running attempt, or the next one to start
+  int attempt_;           // the running attempt, or the next one to start
+  int next_attempt_ = 0;  // no attempt after the running one has a lower number
   int restarts_;
   int stopping_ = -1;  // the attempt whose ranks are being stopped
   SteadyTime not_before_{};
@@ -169,11 +189,14 @@ class Gang {
   bool restarts_exhausted_ = false;  // no restart is left
   Finish finish_message_;
   RankTable table_;
+  int table_version_ = 0;
   std::vector<std::optional<Member>> members_;  // by node rank
   std::unordered_map<ConnectionId, int> node_rank_of_;
   // how many members decide, and the stages whose processes may run
   int deciding_ = 0;
   bool has_launcher_ = false;
+  bool has_servers_ = false;
+  bool has_scheduler_ = false;
   int stage_ = 0;
   int last_stage_ = 0;
   std::array<int, kMostStages + 1> unstarted_{};  // by stage: members to hear Started from

@@ -107,8 +107,8 @@ void Server::send(ConnectionId id, const SharedFrame& frame) {
 }
 
 const SharedFrame& Server::table_frame() {
-  if (table_attempt_ != gang_.table().attempt) {
-    table_attempt_ = gang_.table().attempt;
+  if (table_version_ != gang_.table_version()) {
+    table_version_ = gang_.table_version();
     table_frame_ = shared_frame(to_json(Table{gang_.table()}));
   }
   return table_frame_;

@@ -59,8 +59,8 @@ class Server {
   std::size_t most_connections_;
   ConnectionId next_ = 1;
   std::optional<SteadyTime> last_tick_;
-  SharedFrame table_frame_;  // of `table_attempt_`
-  int table_attempt_ = -1;
+  SharedFrame table_frame_;  // of `table_version_`
+  int table_version_ = -1;
 };
 
 }  // namespace paceline::rendezvous

@@ -140,7 +140,7 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
       const std::lock_guard lock(mutex_);
       state->memory.refusal = done.refusal;
       state->checked_spec.clear();  // the dry run no longer tells the truth
-      if (plan.status.is_true(status::kRestarting)) state->back_off(parts_.clock.wall());
+      if (status::replaces_pods(plan.status)) state->back_off(parts_.clock.wall());
       return Outcome{false, std::chrono::milliseconds(0)};
     }
     if (done.error) {

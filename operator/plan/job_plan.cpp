@@ -89,7 +89,7 @@ Plan plan_job(const Observed& observed) {
                     "made room for job " + observed.memory.preempted_by + " of higher priority",
                     false);
     return done();
-  } else if (observed.memory.refusal && !planner.status().is_true(status::kRestarting)) {
+  } else if (observed.memory.refusal && !status::replaces_pods(planner.status())) {
     planner.unplace(observed.memory.refusal->reason, observed.memory.refusal->message, true);
     return done();
   }

@@ -41,6 +41,10 @@ void clear_condition(api::JobStatus& status, std::string_view type, std::string_
   if (status.is_true(type)) set_condition(status, type, false, reason, std::move(message), now);
 }
 
+bool replaces_pods(const api::JobStatus& status) {
+  return status.is_true(kRestarting) || status.is_true(kReplacing);
+}
+
 void compute_phase(api::JobStatus& status) {
   const auto show = [&](const char* phase, std::string_view type) {
     const api::Condition* condition = status.find(type);

@@ -17,6 +17,8 @@ inline constexpr std::string_view kPreflightPassed = "PreflightPassed";
 inline constexpr std::string_view kPlaced = "Placed";
 inline constexpr std::string_view kRunning = "Running";
 inline constexpr std::string_view kRestarting = "Restarting";
+// lost replicas that fail alone are replaced, and the others train on: the phase stays Running
+inline constexpr std::string_view kReplacing = "Replacing";
 inline constexpr std::string_view kSuspended = "Suspended";
 inline constexpr std::string_view kSucceeded = "Succeeded";
 inline constexpr std::string_view kFailed = "Failed";
@@ -33,6 +35,9 @@ void set_condition(api::JobStatus& status, std::string_view type, bool value,
 /// Turns a True condition False; never adds one.
 void clear_condition(api::JobStatus& status, std::string_view type, std::string_view reason,
                      std::string message, WallTime now);
+
+/// Whether pods of the job are being replaced.
+bool replaces_pods(const api::JobStatus& status);
 
 /// Fills in phase, reason and message from the conditions.
 void compute_phase(api::JobStatus& status);

@@ -105,6 +105,7 @@ std::optional<Report> read_report(std::string_view text_form) {
   report.message = text(value, "message", 2048);
   report.attempt = small(value, "attempt");
   report.restarts = small(value, "restarts");
+  report.complete = small(value, "gathered") >= small(value, "expected");
   report.training = training_of(child(value, "training"));
   report.culprit = culprit_of(child(value, "culprit"));
   return report;

@@ -22,6 +22,7 @@ struct Report {
   std::string message;
   int attempt = 0;
   int restarts = 0;
+  bool complete = true;     // from a summary: all launchers of the gang are connected
   nlohmann::json training;  // in the CRD's shape; null if there is none
   nlohmann::json culprit;   // in the CRD's shape; null if there is none
 };

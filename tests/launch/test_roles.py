@@ -10,6 +10,8 @@ from local import run_job
 
 # Ends only when it is told to, and then with an exit code of its own.
 SERVES = "trap 'exit 3' TERM; while :; do sleep 0.05; done"
+# In a command `$$` is a dollar sign, as in Kubernetes.
+KILLS_ITSELF = "kill -9 $$$$"
 # The 22nd field of the line: when the process started.
 STARTED = "cut -d ' ' -f 22 /proc/self/stat"
 
@@ -70,3 +72,34 @@ def test_workers_start_after_the_servers(build: Path, tmp_path: Path) -> None:
     assert code == 0, output
     assert "the 2 of stage 1 start" in output, output
     assert int((tmp_path / "server").read_text()) <= int((tmp_path / "worker").read_text()), output
+
+
+def test_a_worker_that_is_killed_starts_again_while_the_others_go_on(
+    build: Path, tmp_path: Path
+) -> None:
+    worker = (
+        "echo x >> starts-$RANK; "
+        'if [ "$RANK" = 1 ] && [ ! -e killed ]; then touch killed; ' + KILLS_ITSELF + "; fi; "
+        'until [ "$(wc -l < starts-1)" = 2 ]; do sleep 0.05; done'
+    )
+    code, output = run_roles(
+        build,
+        tmp_path,
+        role("ps", "ParameterServer", f"echo x >> starts-ps; {SERVES}"),
+        role("w", "Worker", worker, 3),
+    )
+    assert code == 0, output
+    assert "rank 1 on" in output, output
+    assert "its replica restarts and the others go on" in output, output
+    starts = {name: (tmp_path / f"starts-{name}").read_text() for name in ("ps", "0", "1", "2")}
+    assert starts == {"ps": "x\n", "0": "x\n", "1": "x\nx\n", "2": "x\n"}, output
+
+
+def test_a_server_that_is_killed_restarts_the_gang(build: Path, tmp_path: Path) -> None:
+    server = f"if [ ! -e killed ]; then touch killed; {KILLS_ITSELF}; fi; {SERVES}"
+    worker = "echo $PACELINE_ATTEMPT > attempt; [ $PACELINE_ATTEMPT = 1 ] || exec sleep 1000"
+    code, output = run_roles(
+        build, tmp_path, role("ps", "ParameterServer", server), role("w", "Worker", worker)
+    )
+    assert code == 0, output
+    assert (tmp_path / "attempt").read_text() == "1\n"

@@ -6,7 +6,6 @@
 #include "launcher/rendezvous/gang.hpp"
 
 namespace paceline::rendezvous {
-namespace {
 
 std::string describe(const Culprit& culprit) {
   const Failure& failure = culprit.failure;
@@ -22,16 +21,15 @@ std::string describe(const Culprit& culprit) {
              : text;
 }
 
-}  // namespace
-
 void Gang::weigh_failure(const Member& member, const Failed& failed, SteadyTime now) {
   if (member.hello.node.kind == contract::RoleKind::kEvaluator) return;
   const int node_rank = member.hello.node.node_rank;
   const Node& node = table_.nodes[static_cast<std::size_t>(node_rank)];
   if (failed.failure.local_rank >= node.processes) return;
   Failure failure = failed.failure;
-  // In a job with one rank the lost connection was to something else.
-  if (table_.world_size == 1) failure.cause = std::min(failure.cause, Cause::kOwn);
+  // In a job with one rank and no server the lost connection was to something else.
+  if (table_.world_size == 1 && config_.node_count == 1)
+    failure.cause = std::min(failure.cause, Cause::kOwn);
   const std::pair order{failure.cause, now - failure.ago};
   // Each member orders its own failures by one clock. Between members, the order includes the delay
   // of the messages.
@@ -52,9 +50,16 @@ void Gang::failed(Member& member, const Failed& failed, SteadyTime now) {
     return log(describe(ended) +
                ": it is an evaluator, so the job goes on without it until the next attempt");
   }
+  if (member.start_alone_at) {
+    // It is stopped for its failure already, and tells the one that was nearest to the cause.
+    if (culprit_->node_rank == node.node_rank) weigh_failure(member, failed, now);
+    return;
+  }
   weigh_failure(member, failed, now);
   if (failed.failure.reason == "NotExecutable")
     return finish(Verdict::kFailed, describe(*culprit_));
+  if (fails_alone(node.kind) && !stop_at_ && restarts_ < config_.max_restarts)
+    return fail_alone(member, now);
   if (culprit_->failure.cause != Cause::kPeer) return stop_for_failure(now);
   if (!stop_at_) stop_at_ = now + kPeerFailureGrace;
 }
@@ -83,12 +88,15 @@ void Gang::conclude_failure() {
 
 void Gang::restart(SteadyTime not_before) {
   stopping_ = attempt_;
-  ++attempt_;
+  attempt_ = std::max(attempt_ + 1, next_attempt_);
   phase_ = GangPhase::kRestarting;
   not_before_ = not_before;
   std::vector<ConnectionId> to;
   for (auto& member : members_) {
-    if (!member || !member->alive) continue;
+    if (!member) continue;
+    member->stop_alone_at.reset();
+    member->start_alone_at.reset();
+    if (!member->alive) continue;
     set(*member, &Member::stop_requested, stopping_members_, true);
     to.push_back(member->connection);
   }

@@ -17,6 +17,7 @@ void Gang::try_start(SteadyTime now) {
   for (const auto& member : members_) nodes.push_back(member->hello.node);
   table_ = make_rank_table(attempt_, config_.master_port(attempt_), std::move(nodes));
   if (config_.port_base) table_.port_base = config_.port_base(processes_in(table_));
+  ++table_version_;
   begin_stages();
   phase_ = GangPhase::kRunning;
   log("all " + std::to_string(config_.node_count) + " replicas are here: attempt " +
@@ -42,8 +43,12 @@ void Gang::try_start(SteadyTime now) {
 }
 
 void Gang::begin_stages() {
-  has_launcher_ = std::ranges::any_of(
-      table_.nodes, [](const Node& node) { return node.kind == contract::RoleKind::kLauncher; });
+  const auto has = [this](contract::RoleKind kind) {
+    return std::ranges::find(table_.nodes, kind, &Node::kind) != table_.nodes.end();
+  };
+  has_launcher_ = has(contract::RoleKind::kLauncher);
+  has_servers_ = has(contract::RoleKind::kParameterServer);
+  has_scheduler_ = has(contract::RoleKind::kScheduler);
   deciding_ = 0;
   unstarted_.fill(0);
   started_.assign(members_.size(), false);

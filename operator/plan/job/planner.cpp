@@ -117,6 +117,7 @@ void Planner::unplace(std::string_view reason, const std::string& message, bool 
   // Also if it is False: its reason Completing would end the next placement.
   if (status().find(status::kRunning) != nullptr) set(status::kRunning, false, reason, message);
   clear(status::kRestarting, reason, message);
+  clear(status::kReplacing, reason, message);
   out.back_off = back_off;
   out.queued = !spec.suspend;
   remove_live_pods();
@@ -128,6 +129,7 @@ void Planner::finish(bool success, std::string_view reason, const std::string& m
   set(status::kRunning, false, reason, message);
   if (status().find(status::kRestarting) != nullptr)
     set(status::kRestarting, false, reason, message);
+  clear(status::kReplacing, reason, message);
   if (status().find(status::kQuotaReserved) != nullptr)
     set(status::kQuotaReserved, false, "Finished");
   set(status::kPlaced, false, "Finished");

@@ -9,11 +9,13 @@ namespace {
 
 constexpr auto kFresh = std::chrono::seconds(30);  // two polls of a running job
 
-/// A launcher stops saying Running soon after a member has fallen silent.
-bool launchers_run(const Planner& planner) {
+/// A launcher stops saying Running soon after a member has fallen silent. If the member fails
+/// alone, the launcher goes on, and says that not all members are there.
+bool launchers_run(const Planner& planner, bool alone) {
   const Memory& memory = planner.in.memory;
   return memory.summary && memory.summary->phase == "Running" &&
-         planner.now() - memory.summary_at < kFresh && memory.summary_at <= planner.now();
+         (!alone || memory.summary->complete) && planner.now() - memory.summary_at < kFresh &&
+         memory.summary_at <= planner.now();
 }
 
 }  // namespace
@@ -23,13 +25,14 @@ bool lost_nodes(Planner& planner, const std::vector<ReplicaState>& replicas) {
   for (const ReplicaState& state : replicas) {
     if (state.pod == nullptr || state.pod->terminal() || state.pod->node.empty()) continue;
     if (!planner.is_lost(state.pod->node)) continue;
-    if (planner.in.node(state.pod->node) != nullptr && launchers_run(planner)) {
+    const bool alone = fails_alone(planner.spec, state.replica) && trains_on(planner, replicas);
+    if (planner.in.node(state.pod->node) != nullptr && launchers_run(planner, alone)) {
       planner.wake_after(kFresh);
       continue;
     }
-    planner.set(status::kRestarting, true, "NodeLost",
+    planner.set(alone ? status::kReplacing : status::kRestarting, true, "NodeLost",
                 "node " + state.pod->node + " of pod " + state.pod->meta.name + " is lost");
-    planner.clear(status::kRunning, "NodeLost");
+    if (!alone) planner.clear(status::kRunning, "NodeLost");
     planner.remove(*state.pod, true);
     deleted = true;
   }

@@ -19,6 +19,10 @@ bool suspension(Planner& planner);
 bool deadline(Planner& planner);
 /// admission.cpp: a job without a placement waits for one, or takes the one that was found.
 void queue_up(Planner& planner);
+/// alone.cpp: whether the replica's failure or loss leaves the rest of the gang running.
+bool fails_alone(const api::Spec& spec, const api::Replica& replica);
+/// alone.cpp: whether the gang runs, or would if the replicas that fail alone were there.
+bool trains_on(const Planner& planner, const std::vector<ReplicaState>& replicas);
 /// survey.cpp: every replica with its pod.
 std::vector<ReplicaState> survey(Planner& planner);
 /// gang.cpp: records that no pod runs yet.

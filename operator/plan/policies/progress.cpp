@@ -24,6 +24,24 @@ void report_training(Planner& planner, const status::Report& summary) {
   }
 }
 
+/// Replicas that fail alone are on their way, and the others train.
+void report_replacing(Planner& planner, const std::vector<ReplicaState>& replicas,
+                      const std::string& share) {
+  planner.set(status::kRunning, true, "PodsRunning", share);
+  for (const ReplicaState& state : replicas) {
+    const Judgement& judgement = state.judgement;
+    if (judgement.outcome == Outcome::kRunning || judgement.outcome == Outcome::kSucceeded)
+      continue;
+    const bool stops = judgement.outcome == Outcome::kStopping;
+    planner.set(status::kReplacing, true,
+                stops                    ? "PodStopping"
+                : judgement.kind.empty() ? "PodsStarting"
+                                         : judgement.kind,
+                judgement.message.empty() ? share : judgement.message);
+    return;
+  }
+}
+
 }  // namespace
 
 void report_progress(Planner& planner, const std::vector<ReplicaState>& replicas) {
@@ -45,12 +63,19 @@ void report_progress(Planner& planner, const std::vector<ReplicaState>& replicas
     } else {
       planner.clear(status::kRestarting, "Running", share);
     }
+    planner.clear(status::kReplacing, "Running", share);
     planner.set(status::kRunning, true, "PodsRunning", share);
     // Ranks start only after every pod has passed the preflight.
     if (api::requires_gpu_direct(planner.spec) && summary && summary->phase == "Running")
       planner.set(status::kPreflightPassed, true, "Proved",
                   "GPUDirect RDMA works in every pod that has GPUs");
     return;
+  }
+  if (trains_on(planner, replicas)) return report_replacing(planner, replicas, share);
+  if (planner.status().is_true(status::kReplacing)) {
+    planner.clear(status::kReplacing, "RankFailed");
+    planner.set(status::kRestarting, true, "RankFailed",
+                "a rank failed while pods were replaced; all ranks restart");
   }
   // A pod that cannot start comes before those that only have not started yet.
   const auto blocked = std::ranges::find_if(

@@ -3,7 +3,8 @@
 // incarnation. The scheduler chooses its node, as for a new gang, and prefers the old one. Drain,
 // eviction, deletion and lost nodes cost nothing; a killed container costs one restart of
 // failurePolicy.maxRestarts. A loss is one attempt, whether rank 0's launcher counts it (it sees
-// the member leave) or the operator (it sees the pod leave).
+// the member leave) or the operator (it sees the pod leave). The loss of replicas that fail alone
+// is no attempt: their launchers join the running one.
 #include <algorithm>
 
 #include "operator/plan/policies/policies.hpp"
@@ -25,6 +26,10 @@ const ReplicaState* blocked_replica(Planner& planner, const std::vector<ReplicaS
     return is_blocked(state.judgement) || (starts && state.pod == nullptr);
   });
   return blocked == replicas.end() ? nullptr : &*blocked;
+}
+
+bool is_evaluator(const api::Spec& spec, const api::Replica& replica) {
+  return spec.roles[static_cast<std::size_t>(replica.role)].kind == api::RoleKind::kEvaluator;
 }
 
 Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
@@ -54,7 +59,9 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
           loss.replicas.push_back(&state);
           break;
         }
-        if (loss.culprit == nullptr) loss.culprit = &state;
+        // An evaluator never costs the training anything.
+        if (loss.culprit == nullptr && !is_evaluator(planner.spec, state.replica))
+          loss.culprit = &state;
         [[fallthrough]];
       case Outcome::kLost: loss.replicas.push_back(&state); break;
       default: break;
@@ -119,42 +126,45 @@ std::vector<std::string> new_nodes(Planner& planner, const Loss& loss) {
   return complete ? nodes : std::vector<std::string>();
 }
 
-/// The first moment of the present Restarting condition.
-WallTime restarting_since(Planner& planner) {
-  return planner.status().find(status::kRestarting)->since;
+/// The condition that tells of replacements on record which do not exist yet; empty if there are
+/// none.
+std::string_view replacing(Planner& planner) {
+  for (const std::string_view type : {status::kRestarting, status::kReplacing}) {
+    if (planner.status().is_true(type) && planner.status().is(type, "Replacing")) return type;
+  }
+  return {};
 }
 
 /// A replacement that the API server refused (a full quota, a policy) is tried again, because
-/// rebuilding the gang would meet the same refusal. True while the policy waits; gangTimeout bounds
-/// that.
-bool refused(Planner& planner) {
+/// rebuilding the gang would meet the same refusal. True while the policy waits. gangTimeout bounds
+/// that, unless the others train on.
+bool refused(Planner& planner, std::string_view condition) {
   const std::optional<Waiting>& refusal = planner.in.memory.refusal;
   if (!refusal) return false;
   const std::string message = "the replacement was refused: " + refusal->message;
-  const auto left =
-      restarting_since(planner) + planner.spec.scheduling.gang_timeout - planner.now();
-  if (left <= std::chrono::nanoseconds(0)) {
+  const auto left = planner.status().find(condition)->since + planner.spec.scheduling.gang_timeout -
+                    planner.now();
+  const bool bounded = condition == status::kRestarting;
+  if (bounded && left <= std::chrono::nanoseconds(0)) {
     planner.unplace(refusal->reason, message, true);
     return true;
   }
-  planner.set(status::kRestarting, true, "Replacing", message);
+  planner.set(condition, true, "Replacing", message);
   const auto pause = planner.in.memory.retry_at - planner.now();
   if (pause <= std::chrono::nanoseconds(0) || pause > kLongestBackOff) return false;
-  planner.wake_after(std::min<std::chrono::nanoseconds>(left, pause));
+  planner.wake_after(bounded ? std::min<std::chrono::nanoseconds>(left, pause) : pause);
   return true;
 }
 
 }  // namespace
 
 bool create_replacements(Planner& planner, const std::vector<ReplicaState>& replicas) {
-  if (!planner.status().is_true(status::kRestarting) ||
-      !planner.status().is(status::kRestarting, "Replacing"))
-    return false;
-  if (refused(planner)) return true;
+  const std::string_view condition = replacing(planner);
+  if (condition.empty()) return false;
+  if (refused(planner, condition)) return true;
   const bool missing = create_missing(planner, replicas, false);
   if (!missing)
-    planner.set(status::kRestarting, true, "PodsStarting",
-                planner.status().find(status::kRestarting)->message);
+    planner.set(condition, true, "PodsStarting", planner.status().find(condition)->message);
   return missing;
 }
 
@@ -175,10 +185,15 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
                        std::to_string(planner.spec.failure_policy.max_restarts) + ") is spent");
     return true;
   }
-  const api::Condition* before = planner.status().find(status::kRestarting);
+  const bool alone = trains_on(planner, replicas);
+  const std::string_view condition = alone ? status::kReplacing : status::kRestarting;
+  const api::Condition* before = planner.status().find(condition);
   const bool already = before != nullptr && before->status == "True";
-  planner.set(status::kRestarting, true, first.judgement.kind, first.judgement.message);
-  planner.clear(status::kRunning, first.judgement.kind, first.judgement.message);
+  planner.set(condition, true, first.judgement.kind, first.judgement.message);
+  if (!alone) {
+    planner.clear(status::kReplacing, first.judgement.kind, first.judgement.message);
+    planner.clear(status::kRunning, first.judgement.kind, first.judgement.message);
+  }
   const WallTime since = already ? before->since : planner.now();
   if (!loss.settled) return true;
   if (const auto left = since + pause(planner, loss) - planner.now();
@@ -197,24 +212,24 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
   if (nodes.empty()) {
     const auto left = since + planner.spec.scheduling.gang_timeout - planner.now();
     const std::string& why = planner.in.memory.no_replacement_node;
-    if (left <= std::chrono::nanoseconds(0)) {
+    if (left <= std::chrono::nanoseconds(0) && !alone) {
       planner.unplace("NoReplacementNode",
                       first.judgement.message + "; no node takes the replacement: " + why, true);
       return true;
     }
     // Before the scheduler has looked there is nothing to report.
     if (!why.empty())
-      planner.set(status::kRestarting, true, "WaitingForNode",
+      planner.set(condition, true, "WaitingForNode",
                   first.judgement.message + "; no node takes the replacement: " + why);
-    planner.wake_after(left);
+    if (!alone) planner.wake_after(left);
     return true;
   }
   // Recorded before any pod is created: the next reader of the status creates the same pods, not
   // additional ones.
-  planner.set(status::kRestarting, true, "Replacing", first.judgement.message);
+  planner.set(condition, true, "Replacing", first.judgement.message);
   planner.status().set_nodes(nodes);
   planner.status().restarts += cost;
-  planner.status().attempt = next_attempt(planner, loss);
+  if (!alone) planner.status().attempt = next_attempt(planner, loss);
   for (const ReplicaState* state : loss.replicas) {
     const int incarnation = state->incarnation + 1;
     planner.set_incarnation(state->replica, incarnation);

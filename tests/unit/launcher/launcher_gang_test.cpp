@@ -95,6 +95,38 @@ TEST_F(LauncherProcess, ASpentBudgetFailsTheJobEverywhereWithTheCulprit) {
   }
 }
 
+TEST_F(LauncherProcess, AWorkerOfAServerIsReplacedWhileTheOthersGoOn) {
+  nodes = 3;
+  const std::string script =
+      "echo $$ > $DIR/pid-$RANK-$PACELINE_INCARNATION; cp $PACELINE_RANK_TABLE $DIR/table-$RANK; "
+      "until [ -e $DIR/end ]; do sleep 0.05; done";
+  const auto settings = [](const char* kind, const char* incarnation, const char* attempt) {
+    return std::map<std::string, std::string>{{"PACELINE_ROLE_KIND", kind},
+                                              {"PACELINE_PROCESSES_PER_REPLICA", "1"},
+                                              {"PACELINE_SUCCESS_POLICY", "AllRanks"},
+                                              {"PACELINE_INCARNATION", incarnation},
+                                              {"PACELINE_ATTEMPT", attempt}};
+  };
+  launch(0, "echo $$ > $DIR/server-$PACELINE_ATTEMPT; exec sleep 60",
+         settings("ParameterServer", "0", "0"));
+  for (int node = 1; node < 3; ++node) launch(node, script, settings("Worker", "0", "0"));
+  ASSERT_TRUE(eventually([&] { return count("pid-") == 2 && count("server-") == 1; })) << log(0);
+  ::kill(running.at(2), SIGKILL);
+  EXPECT_EQ(wait(2), 1000 + SIGKILL);
+  launch(2, script, settings("Worker", "1", "1"));
+  ASSERT_TRUE(eventually([&] { return fs::exists(dir / "pid-1-1"); })) << log(0) << log(2);
+  std::ofstream(dir / "end") << "\n";
+  for (int node = 0; node < 3; ++node) EXPECT_EQ(wait(node), contract::kExitOk) << log(node);
+  EXPECT_EQ(count("pid-0-"), 1) << "the other worker went on";
+  EXPECT_EQ(count("server-"), 1);
+  EXPECT_EQ(message(0)["attempt"], 0);
+  const auto incarnation = [&](const char* table) {
+    return nlohmann::json::parse(slurp(dir / table))["nodes"][2]["incarnation"];
+  };
+  EXPECT_EQ(incarnation("table-0"), 0);
+  EXPECT_EQ(incarnation("table-1"), 1) << "the replacement has the present table";
+}
+
 TEST_F(LauncherProcess, RankZeroPolicyEndsTheOthers) {
   const std::string script = "[ $RANK = 0 ] && exit 0; exec sleep 60";
   launch(0, script, {{"PACELINE_SUCCESS_POLICY", "RankZero"}});

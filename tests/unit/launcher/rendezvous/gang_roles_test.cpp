@@ -8,48 +8,6 @@ namespace {
 using contract::RoleKind;
 using std::chrono::seconds;
 
-struct RolesTest : GangTest {
-  static constexpr auto kServer = RoleKind::kParameterServer;
-  static constexpr auto kWorker = RoleKind::kWorker;
-  static constexpr auto kEvaluator = RoleKind::kEvaluator;
-
-  /// One replica of each kind, in this order, with two processes each.
-  GangActions gather_roles(const std::vector<RoleKind>& roles, bool rank_zero = false,
-                           const std::vector<int>& stage_of = {}) {
-    kinds = roles;
-    stages = stage_of;
-    auto settings = config(static_cast<int>(roles.size()));
-    settings.rank_zero_decides = rank_zero;
-    gang = Gang(settings);
-    GangActions last;
-    for (int rank = 0; rank < static_cast<int>(roles.size()); ++rank) last = join(rank);
-    return last;
-  }
-
-  GangActions join(int rank, int incarnation = 0, int attempt = 0) {
-    const auto place = static_cast<std::size_t>(rank);
-    Hello value = hello(rank, incarnation, attempt);
-    value.node.kind = kinds[place];
-    value.start_stage = stages.empty() ? 0 : stages[place];
-    return say(of(rank, incarnation), value);
-  }
-
-  static ConnectionId of(int rank, int incarnation = 0) {
-    return static_cast<ConnectionId>(rank + 100 * incarnation) + 1;
-  }
-
-  static std::vector<ConnectionId> told(const GangActions& actions) {
-    std::vector<ConnectionId> to;
-    for (ConnectionId id = 1; id < 300; ++id) {
-      if (!sent<StartStage>(actions, id).empty()) to.push_back(id);
-    }
-    return to;
-  }
-
-  std::vector<RoleKind> kinds;
-  std::vector<int> stages;
-};
-
 TEST_F(RolesTest, TheJobEndsWithItsWorkersWhateverItsServersDo) {
   gather_roles({kServer, kWorker, kWorker, kEvaluator});
   say(of(1), Done{0});

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gang: a member that stops and starts while the others go on.
+#include <utility>
+
+#include "launcher/rendezvous/gang.hpp"
+
+namespace paceline::rendezvous {
+
+bool Gang::fails_alone(contract::RoleKind kind) const {
+  return contract::fails_alone(kind, has_servers_, has_scheduler_);
+}
+
+void Gang::fail_alone(Member& member, SteadyTime now) {
+  if (culprit_->failure.cause != Cause::kPeer) return stop_alone(member, now);
+  // The peer may be a server, whose failure stops the gang.
+  if (!member.stop_alone_at) member.stop_alone_at = now + kPeerFailureGrace;
+}
+
+void Gang::stop_alone(Member& member, SteadyTime now) {
+  member.stop_alone_at.reset();
+  ++restarts_;
+  member.start_alone_at = now + std::chrono::duration_cast<SteadyTime::duration>(config_.backoff);
+  log(describe(*culprit_) + ": restart " + std::to_string(restarts_) + " of " +
+      std::to_string(config_.max_restarts) + ", its replica restarts and the others go on");
+  send(member.connection, Stop{attempt_});
+}
+
+/// The place of a member that was lost is taken again while the gang runs.
+void Gang::join_alone(Member& member, SteadyTime now) {
+  const Node& own = member.hello.node;
+  Node& row = table_.nodes[static_cast<std::size_t>(own.node_rank)];
+  if (row.processes != own.processes || row.kind != own.kind) {
+    log("node rank " + std::to_string(own.node_rank) +
+        " has come back with other processes: the gang restarts");
+    return restart(now);
+  }
+  const int first_rank = row.first_rank;
+  row = own;
+  row.first_rank = first_rank;
+  if (first_rank == 0) table_.master_address = own.address;
+  ++table_version_;
+  start_alone(member);
+}
+
+void Gang::start_alone(Member& member) {
+  member.start_alone_at.reset();
+  member.failed = false;
+  set(member, &Member::alive, alive_, true);
+  send(member.connection, Start{attempt_, restarts_, "", stage_, last_stage_});
+  actions_.emplace_back(SendTable{{member.connection}});
+}
+
+void Gang::tick_alone(Member& member, SteadyTime now) {
+  // If a member that does not fail alone has failed too, the gang is about to stop.
+  if (member.stop_alone_at && now >= *member.stop_alone_at && !stop_at_) {
+    if (restarts_ >= config_.max_restarts) return stop_for_failure(now);
+    stop_alone(member, now);
+  }
+  if (member.start_alone_at && !member.alive && now >= *member.start_alone_at) start_alone(member);
+}
+
+}  // namespace paceline::rendezvous
