@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::int64_t kMaxReplicas = 10000;
 constexpr std::size_t kMaxRoles = 16;
+constexpr std::int64_t kMostProcesses = 64;  // in one replica
 constexpr std::size_t kMaxContainers = 16;
 // Job, role, index and dashes together must fit a host name of 63 bytes.
 constexpr std::size_t kMaxJobName = 36;
@@ -52,8 +53,9 @@ void read_metadata(const nlohmann::json& value, Metadata& metadata, FieldErrors&
   // The API server checks the other fields of metadata.
 }
 
-/// A number of processes; nullopt: Auto, or unset.
-std::optional<int> read_processes(ObjectReader& reader, std::string_view key) {
+/// framework.processesPerReplica; nullopt: Auto, or unset.
+std::optional<int> read_processes(ObjectReader& reader) {
+  constexpr std::string_view key = "processesPerReplica";
   const nlohmann::json* value = reader.find(key);
   if (value == nullptr || (value->is_string() && *value == "Auto")) return std::nullopt;
   if (!value->is_number_integer()) {
@@ -61,7 +63,7 @@ std::optional<int> read_processes(ObjectReader& reader, std::string_view key) {
                  "write a whole number from 1 to 64, or Auto");
     return std::nullopt;
   }
-  const auto number = reader.integer(key, 1, 64);
+  const auto number = reader.integer(key, 1, kMostProcesses);
   return number ? std::optional(static_cast<int>(*number)) : std::nullopt;
 }
 
@@ -71,7 +73,7 @@ void read_framework(const nlohmann::json& value, Framework& framework, FieldErro
   if (const auto i =
           reader.one_of("type", {contract::kFrameworks.begin(), contract::kFrameworks.end()}))
     framework.type = static_cast<FrameworkType>(*i);
-  framework.processes_per_replica = read_processes(reader, "processesPerReplica");
+  framework.processes_per_replica = read_processes(reader);
   if (const auto i = reader.one_of("launcher", {"Paceline", "Passthrough"})) {
     framework.launcher = *i == 0 ? FrameworkLauncher::kPaceline : FrameworkLauncher::kPassthrough;
   }
@@ -196,7 +198,8 @@ void read_roles(const nlohmann::json& value, std::vector<Role>& roles, FieldErro
     if (const auto k =
             reader.one_of("kind", {contract::kRoleKinds.begin(), contract::kRoleKinds.end()}))
       role.kind = static_cast<RoleKind>(*k);
-    role.processes = read_processes(reader, "processes");
+    if (const auto n = reader.integer("processes", 1, kMostProcesses))
+      role.processes = static_cast<int>(*n);
     role.start_after = reader.string("startAfter", kMaxRoleName).value_or("");
     if (const nlohmann::json* pod_template = reader.require("template", "write a pod template")) {
       read_template(*pod_template, reader.path("template"), role, errors);
