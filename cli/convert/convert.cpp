@@ -132,11 +132,14 @@ class ResultWriter {
              text_of(member(&part.document->value, "apiVersion")) + ")";
     begin();
     result_.text += "# Converted from " + one_line(from) + " by paceline convert.\n";
+    std::vector<std::pair<int, const Note*>> by_line;
     for (Note& note : notes.all()) {
       if (note.line == 0) note.line = line_in(part, note.path);
+      by_line.emplace_back(note.line, &note);
     }
-    std::ranges::stable_sort(notes.all(), {}, &Note::line);
-    for (const Note& note : notes.all()) add_note(note.line, note.text());
+    // Notes on one line keep their order, which is that of their addresses.
+    std::ranges::sort(by_line);
+    for (const auto& [line, note] : by_line) add_note(line, note->text());
     for (const api::FieldError& error : errors)
       add_note(0, "to do: TrainingJob " + one_line(api::to_string(error)));
     result_.text += to_yaml(document);

@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, 9> kPrograms{
     "mpirun",         "mpiexec",      "orterun",         "prterun",      "mpiexec.hydra",
     "mpirun.openmpi", "mpirun.mpich", "mpiexec.openmpi", "mpiexec.mpich"};
 constexpr std::array<std::string_view, 4> kRanks{"np", "n", "c", "nprocs"};
-constexpr std::array<std::string_view, 8> kHosts{
+constexpr std::array<std::string_view, 8> kHostFlags{
     "H", "host", "hosts", "hostfile", "machinefile", "f", "default-hostfile", "hostlist"};
 constexpr std::array<std::string_view, 4> kReach{"launcher", "launcher-exec", "bootstrap",
                                                  "bootstrap-exec"};
@@ -88,7 +88,7 @@ void visit_options(const std::vector<std::string>& argv,
     while (at < argv.size() && argv[at].starts_with('-') && argv[at] != "-") {
       const std::string_view name = name_of(argv[at]);
       const bool two = is_in(name, kWithTwoValues);
-      const bool one = is_in(name, kRanks) || is_in(name, kHosts) || is_in(name, kReach) ||
+      const bool one = is_in(name, kRanks) || is_in(name, kHostFlags) || is_in(name, kReach) ||
                        is_in(name, kWithValue);
       visit(name, two || one ? word(at + 1) : "", two ? word(at + 2) : "");
       at += two ? 3 : one ? 2 : 1;
@@ -122,7 +122,7 @@ Status check_mpirun_flags(const std::vector<std::string>& argv) {
       [&](std::string_view name, const std::string& value, const std::string& second) {
         if (!problem.empty()) return;
         const std::string shown = "-" + std::string(name) + " " + value;
-        if (is_in(name, kHosts)) {
+        if (is_in(name, kHostFlags)) {
           problem = shown +
                     " names hosts, but the job's replicas are the hosts: remove it; "
                     "spec.roles[].replicas says how many there are";

@@ -102,6 +102,15 @@ TEMPLATE = "roles[].template"
 CONTAINER = f"{TEMPLATE}.spec.containers[]"
 
 
+def more_roles(*names: str) -> Object:
+    """The job with further roles like its own."""
+    own: Object = BASE["spec"]["roles"][0]
+    return {"roles": [{}, *({**own, "name": name, "replicas": 1} for name in names)]}
+
+
+LATER = more_roles("second", "third")
+LATER["roles"][2]["startAfter"] = "second"
+
 CASES: dict[str, Case] = {
     "framework.type": Case(
         "Custom", "PyTorch", look=setting("FRAMEWORK"), seen=("Custom", "PyTorch"), required=True
@@ -119,6 +128,13 @@ CASES: dict[str, Case] = {
         "worker", "other", look=setting("ROLE"), seen=("worker", "other"), required=True
     ),
     "roles[].replicas": Case(1, 3, look=lambda s: len(s.pods), seen=(1, 3), required=True),
+    "roles[].kind": Case(
+        "Coordinator", "Worker", look=setting("ROLE_KIND"), seen=("Coordinator", None)
+    ),
+    "roles[].processes": Case(2, 3, look=setting("PROCESSES_PER_REPLICA"), seen=("2", "3")),
+    "roles[].startAfter": Case(
+        "second", "third", look=setting("START_STAGE"), seen=("1", "2"), needs=LATER
+    ),
     f"{TEMPLATE}.metadata.labels{{}}": Case(
         "a", "b", look=lambda s: s.pods[0]["metadata"]["labels"].get("example"), seen=("a", "b")
     ),
