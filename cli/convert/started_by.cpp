@@ -75,8 +75,6 @@ std::vector<std::string> flat(const std::vector<std::string>& words, bool& shell
 
 }  // namespace
 
-std::string base_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
-
 StartedBy started_by(const std::vector<std::string>& words) {
   StartedBy found;
   const std::vector<std::string> all = flat(words, found.shell);

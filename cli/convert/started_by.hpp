@@ -9,8 +9,11 @@
 #include <vector>
 
 #include "cli/convert/notes.hpp"
+#include "common/command/words.hpp"
 
 namespace paceline::cli {
+
+using frameworks::base_name;
 
 struct StartedBy {
   std::string launcher;   // "torchrun", as written; empty: no launcher that is known
@@ -23,9 +26,6 @@ struct StartedBy {
 StartedBy started_by(const std::vector<std::string>& words);
 /// The same for a container.
 StartedBy started_by(const Json& container);
-
-/// The last part of a path.
-std::string base_name(const std::string& path);
 
 /// Whether the words start sshd and nothing that trains.
 bool starts_sshd(const std::vector<std::string>& words);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <fstream>
 #include <span>
 #include <sstream>
@@ -13,14 +12,13 @@
 #include "common/command/mpirun_flags.hpp"
 #include "common/command/take_over.hpp"
 #include "common/command/torchrun_flags.hpp"
+#include "common/command/words.hpp"
 
 namespace paceline::frameworks {
 namespace {
 
 constexpr std::string_view kPassthroughRemedy =
     "or set spec.framework.launcher: Passthrough to keep it as one process per replica";
-
-std::string base_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
 
 bool is_python(const std::string& program) {
   const std::string name = base_name(program);
@@ -32,17 +30,6 @@ bool is_python(const std::string& program) {
 bool is_shell(const std::string& program) {
   const std::string name = base_name(program);
   return name == "sh" || name == "bash" || name == "dash" || name == "ash" || name == "zsh";
-}
-
-std::unexpected<Error> contradiction(std::string what) {
-  return fail(Code::kInvalid, Origin::kConfig, std::move(what));
-}
-
-std::optional<int> whole_number(const std::string& text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 // The position of `-m MODULE` among the interpreter's own options; npos if the interpreter runs a

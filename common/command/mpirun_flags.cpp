@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <functional>
 #include <optional>
 #include <string_view>
 #include <system_error>
+
+#include "common/command/words.hpp"
 
 namespace paceline::frameworks {
 namespace {
@@ -21,54 +22,52 @@ constexpr std::array<std::string_view, 8> kHostFlags{
     "H", "host", "hosts", "hostfile", "machinefile", "f", "default-hostfile", "hostlist"};
 constexpr std::array<std::string_view, 4> kReach{"launcher", "launcher-exec", "bootstrap",
                                                  "bootstrap-exec"};
-constexpr std::array<std::string_view, 40> kWithValue{"N",
-                                                      "npernode",
-                                                      "npersocket",
-                                                      "x",
-                                                      "map-by",
-                                                      "bind-to",
-                                                      "rank-by",
-                                                      "wdir",
-                                                      "wd",
-                                                      "path",
-                                                      "prefix",
-                                                      "rf",
-                                                      "rankfile",
-                                                      "ppr",
-                                                      "ppn",
-                                                      "perhost",
-                                                      "output-filename",
-                                                      "output",
-                                                      "timeout",
-                                                      "report-uri",
-                                                      "iface",
-                                                      "genvlist",
-                                                      "envlist",
-                                                      "rmk",
-                                                      "topolib",
-                                                      "usize",
-                                                      "outfile-pattern",
-                                                      "errfile-pattern",
-                                                      "prepend-pattern",
-                                                      "cpu-set",
-                                                      "cpu-list",
-                                                      "am",
-                                                      "tune",
-                                                      "personality",
-                                                      "cpus-per-proc",
-                                                      "cpus-per-rank",
-                                                      "stdin",
-                                                      "runtime-options",
-                                                      "preload-files",
-                                                      "grr"};
-constexpr std::array<std::string_view, 8> kWithTwoValues{"mca",     "gmca",    "omca", "gomca",
-                                                         "pmixmca", "prtemca", "genv", "env"};
+constexpr std::array<std::string_view, 40> kOneValue{"N",
+                                                     "npernode",
+                                                     "npersocket",
+                                                     "x",
+                                                     "map-by",
+                                                     "bind-to",
+                                                     "rank-by",
+                                                     "wdir",
+                                                     "wd",
+                                                     "path",
+                                                     "prefix",
+                                                     "rf",
+                                                     "rankfile",
+                                                     "ppr",
+                                                     "ppn",
+                                                     "perhost",
+                                                     "output-filename",
+                                                     "output",
+                                                     "timeout",
+                                                     "report-uri",
+                                                     "iface",
+                                                     "genvlist",
+                                                     "envlist",
+                                                     "rmk",
+                                                     "topolib",
+                                                     "usize",
+                                                     "outfile-pattern",
+                                                     "errfile-pattern",
+                                                     "prepend-pattern",
+                                                     "cpu-set",
+                                                     "cpu-list",
+                                                     "am",
+                                                     "tune",
+                                                     "personality",
+                                                     "cpus-per-proc",
+                                                     "cpus-per-rank",
+                                                     "stdin",
+                                                     "runtime-options",
+                                                     "preload-files",
+                                                     "grr"};
+constexpr std::array<std::string_view, 8> kTwoValues{"mca",     "gmca",    "omca", "gomca",
+                                                     "pmixmca", "prtemca", "genv", "env"};
 
 bool is_in(std::string_view name, const auto& names) {
   return std::ranges::find(names, name) != names.end();
 }
-
-std::string base_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
 
 std::string_view name_of(std::string_view word) {
   const std::size_t dashes = word.starts_with("--") ? 2 : 1;
@@ -87,9 +86,9 @@ void visit_options(const std::vector<std::string>& argv,
   while (at < argv.size()) {
     while (at < argv.size() && argv[at].starts_with('-') && argv[at] != "-") {
       const std::string_view name = name_of(argv[at]);
-      const bool two = is_in(name, kWithTwoValues);
+      const bool two = is_in(name, kTwoValues);
       const bool one = is_in(name, kRanks) || is_in(name, kHostFlags) || is_in(name, kReach) ||
-                       is_in(name, kWithValue);
+                       is_in(name, kOneValue);
       visit(name, two || one ? word(at + 1) : "", two ? word(at + 2) : "");
       at += two ? 3 : one ? 2 : 1;
     }
@@ -97,17 +96,6 @@ void visit_options(const std::vector<std::string>& argv,
     part_ends();
     ++at;
   }
-}
-
-std::optional<int> whole_number(const std::string& text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-std::unexpected<Error> contradiction(std::string what) {
-  return fail(Code::kInvalid, Origin::kConfig, std::move(what));
 }
 
 }  // namespace
