@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "common/command/mpirun_flags.hpp"
+#include "common/command/script.hpp"
 #include "common/command/take_over.hpp"
 #include "common/command/torchrun_flags.hpp"
 #include "common/command/words.hpp"
@@ -115,35 +116,6 @@ Result<Command> take_over(std::vector<std::string> interpreter,
   if (torchrun->has("module")) command.argv.push_back("-m");
   command.argv.insert(command.argv.end(), torchrun->rest.begin(), torchrun->rest.end());
   return command;
-}
-
-// Words of a shell script that start another launcher. One copy of that launcher per rank would
-// start the square of the ranks.
-std::string launcher_in(const std::string& script) {
-  constexpr std::array<std::string_view, 13> kLaunchers{"torchrun",
-                                                        "torch.distributed.run",
-                                                        "torch.distributed.launch",
-                                                        "deepspeed",
-                                                        "mpirun",
-                                                        "mpiexec",
-                                                        "horovodrun",
-                                                        "fleetrun",
-                                                        "paddle.distributed.launch",
-                                                        "msrun",
-                                                        "accelerate launch",
-                                                        "accelerate.commands.launch",
-                                                        "bpslaunch"};
-  for (const std::string_view word : kLaunchers) {
-    const std::size_t at = script.find(word);
-    if (at == std::string::npos) continue;
-    const auto is_part = [](char c) {
-      return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
-    };
-    const bool starts = at == 0 || !is_part(script[at - 1]);
-    const bool ends = at + word.size() >= script.size() || !is_part(script[at + word.size()]);
-    if (starts && ends) return std::string(word);
-  }
-  return "";
 }
 
 Result<Command> keep(const std::vector<std::string>& argv, const JobShape& job) {

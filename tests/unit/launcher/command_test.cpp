@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/command/script.hpp"
 #include "common/command/torchrun_flags.hpp"
 
 namespace paceline::frameworks {
@@ -105,6 +106,39 @@ TEST(Command, PassthroughAndCustomKeepTheirLauncherButNotItsRestarts) {
   auto custom = shape();
   custom.framework = "Custom";
   EXPECT_EQ(argv_of({"mpirun", "x"}, custom), (Words{"mpirun", "x"}));
+}
+
+TEST(Script, StartsALauncherOnlyAsACommand) {
+  for (const std::string_view script : {
+           "cd /x && torchrun x.py",
+           "exec torchrun x.py",
+           "A=1 B=$C /opt/bin/torchrun x.py",
+           "env -i OMP_NUM_THREADS=1 torchrun x.py",
+           "timeout 3600 torchrun x.py",
+           "if true; then torchrun x.py; fi",
+           "set -e\n# the training\ntorchrun x.py",
+           "nohup \"torchrun\" x.py &",
+           "(torchrun x.py)",
+           "true \\\n && torchrun x.py",
+       })
+    EXPECT_EQ(launcher_in(script), "torchrun") << script;
+  EXPECT_EQ(launcher_in("python3 -u -m torch.distributed.run x.py"), "torch.distributed.run");
+  EXPECT_EQ(launcher_in("accelerate launch x.py"), "accelerate launch");
+  for (const std::string_view script : {
+           "pip install deepspeed && python train.py",
+           "python3 /workspace/deepspeed/train.py",
+           "echo \"now; torchrun x.py\"",
+           "python train.py --launcher torchrun",
+           "# torchrun x.py\npython train.py",
+           "which mpirun || true; python train.py",
+           "python -m train -m torch.distributed.run",
+           "accelerate config",
+           "export LAUNCHER=torchrun",
+           "",
+           "'",
+           "a \\",
+       })
+    EXPECT_EQ(launcher_in(script), "") << script;
 }
 
 }  // namespace
