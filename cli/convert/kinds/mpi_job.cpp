@@ -79,7 +79,8 @@ void command_workers(NewJob& job, Notes& notes) {
                  "no action is needed");
       container->erase(probe);
     }
-    if (program == nullptr || !program->contains("command")) continue;
+    // Of a job that mpirun starts, the workers need none.
+    if (job.framework == "MPI" || program == nullptr || !program->contains("command")) continue;
     // The fields stay in the usual order: name, image, command.
     Json ordered = Json::object();
     for (const char* first : {"name", "image", "imagePullPolicy"}) {
