@@ -90,7 +90,7 @@ def test_running_job_cannot_change_shape(kube: Kube, namespace: str) -> None:
         with pytest.raises(ApiError) as caught:
             kube.patch("trainingjobs", namespace, "fixed", {"spec": {"roles": value}})
         assert (
-            "roles (names, order, replicas, templates) may change only while"
+            "(names, order, kinds, replicas, processes, startAfter, templates) may change only"
             in caught.value.message
         ), what
     with pytest.raises(ApiError) as caught:

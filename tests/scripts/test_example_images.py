@@ -31,6 +31,12 @@ def test_images_are_found_wherever_a_container_stands(tmp_path: Path) -> None:
     assert archives(tmp_path) == ["pytorch", "runtime"]
 
 
+def test_an_image_of_the_user_is_left_out(tmp_path: Path) -> None:
+    both = "spec: {containers: [{image: my/jax:1}, {image: paceline/pytorch:dev}]}"
+    (tmp_path / "job.yaml").write_text(both)
+    assert archives(tmp_path) == ["pytorch"]
+
+
 @pytest.mark.parametrize(
     "image", ["docker.io/library/busybox", "paceline/nothing:dev", "paceline/pytorch:v2"]
 )
