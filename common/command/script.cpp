@@ -92,7 +92,7 @@ std::string launcher_of(const std::vector<std::string>& words) {
     }
   }
   if (at == words.size()) return "";
-  const std::string program = base_name(words[at]);
+  std::string program = base_name(words[at]);
   if (listed(program, kStarters)) return program;
   if (program == "accelerate" && at + 1 < words.size() && words[at + 1] == "launch")
     return "accelerate launch";
