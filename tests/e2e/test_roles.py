@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job with a parameter server: a lost worker comes back while the others go on, and the job ends
+with its workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jobs import UNTIL_TOLD, JobHandle, job, role, trainer
+from kube import Kube, Object
+
+Submit = Callable[[Object], JobHandle]
+
+# Ends only when it is told to, and then with an exit code of its own.
+SERVES = "trap 'exit 3' TERM; while :; do sleep 0.1; done"
+
+
+def test_lost_worker_of_a_server_is_replaced_alone(
+    kube: Kube, submit: Submit, namespace: str
+) -> None:
+    spec = job("served", UNTIL_TOLD, replicas=2)
+    server = {**role("server", 1, trainer(SERVES)), "kind": "ParameterServer"}
+    workers = {**spec["spec"]["roles"][0], "startAfter": "server"}
+    spec["spec"]["roles"] = [server, workers]
+    handle = submit(spec)
+    before = handle.wait_started(0, 2)
+    handle.wait_phase("Running")
+    uids = dict(zip(handle.pod_names(), handle.pod_uids(), strict=True))
+    kube.delete("pods", namespace, "served-worker-1-0")
+
+    def is_back() -> bool:
+        assert handle.phase == "Running", handle.status
+        return handle.start_times(0).get(1, 0) > before[1]
+
+    kube.wait("the worker is back", is_back, namespace, poll=0.3)
+    after = dict(zip(handle.pod_names(), handle.pod_uids(), strict=True))
+    assert set(after) == {"served-server-0-0", "served-worker-0-0", "served-worker-1-1"}
+    for kept in ("served-server-0-0", "served-worker-0-0"):
+        assert after[kept] == uids[kept]
+    assert handle.start_times(0)[0] == before[0], "the other worker started again"
+    handle.tell()
+    status = handle.wait_phase("Succeeded")
+    assert (status["attempt"], status["restarts"]) == (0, 0)
+    succeeded = {entry["name"]: entry["succeeded"] for entry in status["roles"]}
+    assert succeeded == {"server": 1, "worker": 2}
