@@ -62,6 +62,7 @@ rendezvous::GangConfig gang_of(const Config& config) {
   gang.backoff = config.backoff;
   // The pod of rank 0 runs mpirun, whose end is the end of all ranks.
   gang.rank_zero_decides = config.rank_zero_decides || config.uses_mpirun();
+  gang.workers_together = !contract::keeps_without_a_worker(config.framework);
   gang.attempt = config.attempt;
   gang.restarts = config.restarts;
   if (config.master_port == 0) {

@@ -52,6 +52,12 @@ constexpr bool fails_alone(RoleKind kind, bool job_has_servers, bool job_has_sch
          (kind == RoleKind::kWorker && job_has_servers && !job_has_scheduler);
 }
 
+/// Whether the other processes of a parameter-server job go on while one worker starts again. The
+/// coordinator of TensorFlow 2.21 waits forever after that (tests/frameworks).
+constexpr bool keeps_without_a_worker(std::string_view framework) {
+  return framework != "TensorFlow";
+}
+
 inline constexpr std::array<std::string_view, 11> kFrameworks{
     "PyTorch",   "TensorFlow", "PaddlePaddle", "MindSpore", "MPI",   "Horovod",
     "DeepSpeed", "JAX",        "BytePS",       "XGBoost",   "Custom"};

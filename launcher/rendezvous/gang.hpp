@@ -82,6 +82,7 @@ struct GangConfig {
   int node_count = 1;
   int max_restarts = 0;
   std::chrono::nanoseconds backoff{0};
+  bool workers_together = false;   // a worker never restarts alone
   bool rank_zero_decides = false;  // successPolicy: RankZero
   int attempt = 0;                 // start values after the launcher was restarted
   int restarts = 0;

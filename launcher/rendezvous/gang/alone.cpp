@@ -7,7 +7,7 @@
 namespace paceline::rendezvous {
 
 bool Gang::fails_alone(contract::RoleKind kind) const {
-  return contract::fails_alone(kind, has_servers_, has_scheduler_);
+  return contract::fails_alone(kind, has_servers_ && !config_.workers_together, has_scheduler_);
 }
 
 void Gang::fail_alone(Member& member, SteadyTime now) {

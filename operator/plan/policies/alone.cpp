@@ -13,8 +13,10 @@ bool fails_alone(const api::Spec& spec, const api::Replica& replica) {
     return std::ranges::find(spec.roles, kind, &api::Role::kind) != spec.roles.end();
   };
   const api::RoleKind kind = spec.roles[static_cast<std::size_t>(replica.role)].kind;
-  return replica.node_rank != 0 && contract::fails_alone(kind, has(api::RoleKind::kParameterServer),
-                                                         has(api::RoleKind::kScheduler));
+  const bool servers = has(api::RoleKind::kParameterServer) &&
+                       contract::keeps_without_a_worker(api::to_string(spec.framework.type));
+  return replica.node_rank != 0 &&
+         contract::fails_alone(kind, servers, has(api::RoleKind::kScheduler));
 }
 
 bool trains_on(const Planner& planner, const std::vector<ReplicaState>& replicas) {
