@@ -130,6 +130,8 @@ def trainer(runtime: Path, folder: Path, start: Start) -> Train:
             environment = {
                 **rings.environment(runtime, receiver.path),
                 "MASTER_ADDR": "127.0.0.1",
+                # No rank ends while another is still connecting: PyTorch 2 has no barrier of its own.
+                "TORCH_DIST_INIT_BARRIER": "1",
                 **extra,
             }
             environment.setdefault("MASTER_PORT", str(free_port()))

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-# One line for each process: what it got, once it listens at its own port, if it has one.
+# One line for each process: what it got, once it listens at its own port, if it has one. It ends
+# when all have told theirs: the launcher stops servers and schedulers at the last worker's end.
 PROGRAM = """
-import json, os, socket, sys
-names = sys.argv[1].split(",")
+import json, os, socket, sys, time
+names, told, processes = sys.argv[1].split(","), sys.argv[2], int(sys.argv[3])
 seen = {name: os.environ.get(name) for name in names}
 def port():
     if "TF_CONFIG" in os.environ:
@@ -34,8 +35,11 @@ def port():
     return os.environ.get("PADDLE_PORT") if "TRAINING_ROLE" in os.environ else None
 if port():
     server = socket.create_server(("127.0.0.1", int(port())))
-seen["arguments"] = sys.argv[2:]
 os.write(1, f"saw {json.dumps(seen)}\\n".encode())
+open(os.path.join(told, str(os.getpid())), "x").close()
+until = time.monotonic() + 60
+while len(os.listdir(told)) < processes and time.monotonic() < until:
+    time.sleep(0.01)
 """
 
 
@@ -76,7 +80,11 @@ def seen(
     program.write_text(textwrap.dedent(PROGRAM))
     command = more.get("command", [sys.executable, "PROGRAM"])
     command = [str(program) if word == "PROGRAM" else word for word in command]
-    code, output = run(build, job(folder, framework, roles, [*command, ",".join(names)]))
+    told = folder / "told"
+    told.mkdir()
+    processes = sum(role["replicas"] * role.get("processes", 1) for role in roles)
+    arguments = [",".join(names), str(told), str(processes)]
+    code, output = run(build, job(folder, framework, roles, [*command, *arguments]))
     assert code == 0, output
     return [
         json.loads(line) for line in re.findall(r"^\[\d+\] saw (\{.*\})$", output, re.MULTILINE)
