@@ -67,8 +67,10 @@ ExecServer::ExecServer(asio::io_context& io, std::string token, std::string job_
 ExecServer::~ExecServer() = default;
 
 std::uint16_t ExecServer::open(const std::string& host) {
-  return listener_.open(host, kBacklog,
-                        [this](asio::ip::tcp::socket socket) { accept(std::move(socket)); });
+  return listener_
+      .open({host, 0}, kBacklog,
+            [this](asio::ip::tcp::socket socket) { accept(std::move(socket)); })
+      .value_or(0);
 }
 
 void ExecServer::accept(asio::ip::tcp::socket socket) {

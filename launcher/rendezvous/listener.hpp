@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Listener: accepts TCP connections on a free port of one address. TableRelay and ExecServer use
-// it.
+// Listener: accepts TCP connections at one address. Server, TableRelay and ExecServer use it.
 //
-// Borrows io_context and lives as long as it runs. One thread. Failure: `open` returns 0. A failed
-// accept, such as one for want of a descriptor, is tried again after kAcceptPause.
+// Borrows io_context and lives as long as it runs. One thread. Failure: `open` returns the error of
+// net::listen_on. A failed accept, such as one for want of a descriptor, is tried again after
+// kAcceptPause.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <string>
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "common/net/listener.hpp"
 #include "launcher/rendezvous/connection.hpp"
 
 namespace paceline::rendezvous {
@@ -26,8 +25,8 @@ class Listener {
 
   explicit Listener(boost::asio::io_context& io) : acceptor_(io), pause_(io) {}
 
-  /// Listens on a free port of this address, and returns it; 0 if the address cannot be bound.
-  std::uint16_t open(const std::string& host, int backlog, Accepted accepted);
+  /// Listens at this address, port 0 for a free one, and returns the port.
+  Result<std::uint16_t> open(const net::Address& address, int backlog, Accepted accepted);
   void close();
 
  private:
@@ -38,17 +37,15 @@ class Listener {
   Accepted accepted_;
 };
 
-inline std::uint16_t Listener::open(const std::string& host, int backlog, Accepted accepted) {
-  boost::system::error_code error;
-  const boost::asio::ip::tcp::endpoint endpoint(boost::asio::ip::make_address(host, error), 0);
-  if (!error) acceptor_.open(endpoint.protocol(), error);
-  if (!error) acceptor_.bind(endpoint, error);
-  if (!error) acceptor_.listen(backlog, error);
-  const auto bound = error ? endpoint : acceptor_.local_endpoint(error);
-  if (error) return 0;
+inline Result<std::uint16_t> Listener::open(const net::Address& address, int backlog,
+                                            Accepted accepted) {
+  auto listener = net::listen_on(address, backlog);
+  if (!listener) return std::unexpected(listener.error());
+  using boost::asio::ip::tcp;
+  acceptor_.assign(listener->v6 ? tcp::v6() : tcp::v4(), listener->socket.release());
   accepted_ = std::move(accepted);
   accept();
-  return bound.port();
+  return listener->port;
 }
 
 inline void Listener::accept() {

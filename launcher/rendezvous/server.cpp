@@ -4,8 +4,6 @@
 #include <chrono>
 #include <vector>
 
-#include "common/net/listener.hpp"
-
 namespace paceline::rendezvous {
 namespace {
 
@@ -22,47 +20,31 @@ Server::Server(boost::asio::io_context& io, const Clock& clock, GangConfig confi
     : clock_(clock),
       gang_(config),
       log_(std::move(log)),
-      acceptor_(io),
-      pause_(io),
+      listener_(io),
       most_connections_(2 * static_cast<std::size_t>(config.node_count) + 64) {}
 
 Status Server::open(const std::string& host, std::uint16_t port) {
-  auto listener = net::listen_on({host, port}, kBacklog);
-  if (!listener) {
+  const auto opened =
+      listener_.open({host, port}, kBacklog,
+                     [this](boost::asio::ip::tcp::socket socket) { accept(std::move(socket)); });
+  if (!opened) {
     return fail(Code::kUnavailable, Origin::kSystem,
-                "PACELINE_RENDEZVOUS_LISTEN: " + listener.error().message);
+                "PACELINE_RENDEZVOUS_LISTEN: " + opened.error().message);
   }
-  using boost::asio::ip::tcp;
-  acceptor_.assign(listener->v6 ? tcp::v6() : tcp::v4(), listener->socket.release());
-  accept();
   return {};
 }
 
-void Server::accept() {
-  acceptor_.async_accept(
-      [this](boost::system::error_code error, boost::asio::ip::tcp::socket socket) {
-        if (error == boost::asio::error::operation_aborted) return;
-        if (error) {
-          // Out of descriptors or memory: pause, or the loop would use a whole CPU.
-          pause_.expires_after(kAcceptPause);
-          pause_.async_wait([this](boost::system::error_code stopped) {
-            if (!stopped) accept();
-          });
-          return;
-        }
-        if (connections_.size() < most_connections_) {
-          const ConnectionId id = next_++;
-          auto connection = std::make_shared<Connection>(std::move(socket), kHelloLimit);
-          connections_.emplace(id, Peer{connection, clock_.steady()});
-          connection->start({[this, id](const std::string& payload) { on_frame(id, payload); },
-                             [this, id](const std::string&) {
-                               connections_.erase(id);
-                               perform(gang_.on_closed(id, clock_.steady()));
-                             },
-                             [this, id] { gang_.on_progress(id, clock_.steady()); }});
-        }
-        accept();
-      });
+void Server::accept(boost::asio::ip::tcp::socket socket) {
+  if (connections_.size() >= most_connections_) return;
+  const ConnectionId id = next_++;
+  auto connection = std::make_shared<Connection>(std::move(socket), kHelloLimit);
+  connections_.emplace(id, Peer{connection, clock_.steady()});
+  connection->start({[this, id](const std::string& payload) { on_frame(id, payload); },
+                     [this, id](const std::string&) {
+                       connections_.erase(id);
+                       perform(gang_.on_closed(id, clock_.steady()));
+                     },
+                     [this, id] { gang_.on_progress(id, clock_.steady()); }});
 }
 
 void Server::on_frame(ConnectionId id, const std::string& payload) {
@@ -142,9 +124,7 @@ void Server::tick() {
 }
 
 void Server::close() {
-  boost::system::error_code ignored;
-  acceptor_.close(ignored);
-  pause_.cancel();
+  listener_.close();
   for (const auto& [id, peer] : connections_) peer.connection->abort();
   connections_.clear();
 }

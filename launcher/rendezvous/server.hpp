@@ -15,11 +15,11 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include "common/base/clock.hpp"
 #include "launcher/rendezvous/connection.hpp"
 #include "launcher/rendezvous/gang.hpp"
+#include "launcher/rendezvous/listener.hpp"
 
 namespace paceline::rendezvous {
 
@@ -43,7 +43,7 @@ class Server {
     bool greeted = false;
   };
 
-  void accept();
+  void accept(boost::asio::ip::tcp::socket socket);
   void on_frame(ConnectionId id, const std::string& payload);
   void perform(const GangActions& actions);
   void send(ConnectionId id, const SharedFrame& frame);
@@ -53,8 +53,7 @@ class Server {
   const Clock& clock_;
   Gang gang_;
   std::function<void(const std::string&)> log_;
-  boost::asio::ip::tcp::acceptor acceptor_;
-  boost::asio::steady_timer pause_;
+  Listener listener_;
   std::map<ConnectionId, Peer> connections_;
   std::size_t most_connections_;
   ConnectionId next_ = 1;

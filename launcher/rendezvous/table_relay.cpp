@@ -65,14 +65,15 @@ TableRelay::TableRelay(boost::asio::io_context& io, std::string token, std::stri
       listener_(io) {}
 
 std::uint16_t TableRelay::open(const std::string& host) {
-  return listener_.open(host, 2 * kTableChildren, [this](tcp::socket socket) {
+  const auto accept = [this](tcp::socket socket) {
     if (children_.size() >= kMostChildren) return;
     const std::uint64_t id = next_++;
     auto connection = std::make_shared<Connection>(std::move(socket), kHelloLimit);
     children_[id] = {connection, -1, now_};
     connection->start({[this, id](const std::string& payload) { on_request(id, payload); },
                        [this, id](const std::string&) { children_.erase(id); }});
-  });
+  };
+  return listener_.open({host, 0}, 2 * kTableChildren, accept).value_or(0);
 }
 
 void TableRelay::on_request(std::uint64_t id, const std::string& payload) {
