@@ -112,8 +112,12 @@ api::FieldErrors refuse_locally(const api::TrainingJob& job,
                       "remove it, and write what the profile says into spec.acceleration"});
   }
   int trainers = 0;
-  for (const api::Role& role : job.spec.roles)
-    trainers += contract::trains(role.kind) ? role.replicas : 0;
+  int ranks = 0;
+  for (const api::Role& role : job.spec.roles) {
+    if (!contract::trains(role.kind)) continue;
+    trainers += role.replicas;
+    ranks += role.replicas * api::processes_of(job.spec, role);
+  }
   for (std::size_t index = 0; index < job.spec.roles.size(); ++index) {
     const api::Role& role = job.spec.roles[index];
     const std::string pod = "spec.roles[" + std::to_string(index) + "].template.spec";
@@ -140,8 +144,11 @@ api::FieldErrors refuse_locally(const api::TrainingJob& job,
     command.insert(command.end(), arguments.begin(), arguments.end());
     const frameworks::JobShape shape{
         std::string(api::to_string(job.spec.framework.type)),
-        job.spec.framework.launcher == api::FrameworkLauncher::kPassthrough, trainers,
-        api::processes_of(job.spec, role), contract::trains(role.kind)};
+        job.spec.framework.launcher == api::FrameworkLauncher::kPassthrough,
+        trainers,
+        api::processes_of(job.spec, role),
+        contract::trains(role.kind),
+        ranks};
     const auto resolved = frameworks::resolve_command(
         command, shape, [](const std::string&) { return std::string(); });
     if (!resolved) errors.push_back({path + ".command", "", resolved.error().message, ""});

@@ -18,9 +18,6 @@
 namespace paceline::frameworks {
 namespace {
 
-constexpr std::string_view kPassthroughRemedy =
-    "or set spec.framework.launcher: Passthrough to keep it as one process per replica";
-
 bool is_python(const std::string& program) {
   const std::string name = base_name(program);
   return name.starts_with("python") && std::all_of(name.begin() + 6, name.end(), [](char c) {
@@ -118,25 +115,39 @@ Result<Command> take_over(std::vector<std::string> interpreter,
   return command;
 }
 
-Result<Command> keep(const std::vector<std::string>& argv, const JobShape& job) {
+/// What a launcher that is kept must not do.
+Status check_kept(const std::vector<std::string>& argv, const JobShape& job) {
   // Paceline restarts the whole gang and counts its restarts. The kept launcher must not restart
   // anything itself.
-  if (job.passthrough) {
-    for (std::size_t at = 0; at < argv.size(); ++at) {
-      for (const std::string_view flag : {"--max-restarts", "--max_restarts"}) {
-        std::string value;
-        if (argv[at] == flag && at + 1 < argv.size()) value = argv[at + 1];
-        if (argv[at].starts_with(flag) && argv[at].size() > flag.size() &&
-            argv[at][flag.size()] == '=')
-          value = argv[at].substr(flag.size() + 1);
-        if (!value.empty() && value != "0") {
-          return contradiction(std::string(flag) + "=" + value +
-                               " restarts behind Paceline's back: remove it, and set "
-                               "spec.failurePolicy.maxRestarts: " +
-                               value);
-        }
+  for (std::size_t at = 0; at < argv.size(); ++at) {
+    for (const std::string_view flag : {"--max-restarts", "--max_restarts"}) {
+      std::string value;
+      if (argv[at] == flag && at + 1 < argv.size()) value = argv[at + 1];
+      if (argv[at].starts_with(flag) && argv[at].size() > flag.size() &&
+          argv[at][flag.size()] == '=')
+        value = argv[at].substr(flag.size() + 1);
+      if (!value.empty() && value != "0") {
+        return contradiction(std::string(flag) + "=" + value +
+                             " restarts behind Paceline's back: remove it, and set "
+                             "spec.failurePolicy.maxRestarts: " +
+                             value);
       }
     }
+  }
+  const std::string program = argv.empty() ? "" : base_name(argv.front());
+  const bool deepspeed = program == "deepspeed" || program == "ds";
+  if (deepspeed && job.replicas > 1 && std::ranges::find(argv, "--no_ssh") == argv.end()) {
+    return contradiction(program +
+                         " reads its hosts from a file that is not there, and would train each "
+                         "replica for itself: remove spec.framework.launcher: Passthrough, or give "
+                         "--no_ssh, --node_rank, --num_nodes and --master_addr");
+  }
+  return {};
+}
+
+Result<Command> keep(const std::vector<std::string>& argv, const JobShape& job) {
+  if (job.passthrough) {
+    if (auto checked = check_kept(argv, job); !checked) return std::unexpected(checked.error());
   }
   Command command;
   command.argv = argv;
@@ -238,13 +249,11 @@ Result<Command> resolve_command(const std::vector<std::string>& argv, const JobS
                          " would start all ranks once for each rank: set spec.framework.type: MPI, "
                          "and write mpirun as the command");
   }
-  for (const std::string_view other : {"mpirun", "mpiexec", "horovodrun"}) {
-    if (program == other) {
-      return contradiction(program + " starts processes of its own, and Paceline already starts " +
-                           std::to_string(job.processes_per_replica) +
-                           " per replica: start the script itself (python script.py), " +
-                           std::string(kPassthroughRemedy));
-    }
+  if (program == "horovodrun" || is_mpirun(program)) {
+    return contradiction(program + " starts processes of its own, and Paceline already starts " +
+                         std::to_string(job.processes_per_replica) +
+                         " per replica: start the script itself (python script.py), " +
+                         std::string(kPassthroughRemedy));
   }
   if (is_shell(argv.front())) {
     if (const auto checked = check_shell(argv); !checked) return std::unexpected(checked.error());

@@ -14,6 +14,7 @@ struct JobShape {
   int replicas = 1;                   // replicas that train; 0: not known
   int processes_per_replica = 1;
   bool trains = true;  // whether the role's processes are ranks
+  int ranks = 0;       // of all roles that train; 0: not known
 };
 
 struct Command {

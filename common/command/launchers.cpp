@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+
+#include "common/command/options.hpp"
 
 namespace paceline::frameworks {
 namespace {
@@ -59,22 +62,22 @@ constexpr std::array kAccelerate{
     LauncherOption{"no_python", kProgram, kSwitch},
 };
 
+constexpr std::string_view kAccelerateSettings =
+    "deepspeed_ fsdp_ megatron_lm_ fp8_ parallelism_config_ dynamo_ offload_ zero3_ gradient_ aws_ "
+    "mpirun_";
+
 constexpr std::array kLaunchers{
     LauncherCommand{"deepspeed", "deepspeed ds", "deepspeed deepspeed.launcher.runner", "",
                     "DeepSpeed PyTorch", kDeepSpeed, "", Rest::kScript, true},
-    LauncherCommand{"paddle.distributed.launch", "fleetrun", "paddle.distributed.launch", "",
-                    "PaddlePaddle", kPaddle, "", Rest::kScriptByEnding},
+    LauncherCommand{"paddle.distributed.launch", "fleetrun",
+                    "paddle.distributed.launch paddle.distributed.fleet.launch", "", "PaddlePaddle",
+                    kPaddle, "", Rest::kScriptByEnding},
     LauncherCommand{"msrun", "msrun", "mindspore.parallel.cluster.run", "", "MindSpore", kMsrun, "",
                     Rest::kScriptOrPython},
-    LauncherCommand{
-        "accelerate launch", "accelerate", "", "launch", "PyTorch DeepSpeed", kAccelerate,
-        "deepspeed_ fsdp_ megatron_lm_ fp8_ parallelism_config_ dynamo_ offload_ zero3_ "
-        "gradient_ aws_ mpirun_"},
-    LauncherCommand{
-        "accelerate launch", "accelerate-launch", "accelerate.commands.launch", "",
-        "PyTorch DeepSpeed", kAccelerate,
-        "deepspeed_ fsdp_ megatron_lm_ fp8_ parallelism_config_ dynamo_ offload_ zero3_ "
-        "gradient_ aws_ mpirun_"},
+    LauncherCommand{"accelerate launch", "accelerate", "", "launch", "PyTorch DeepSpeed",
+                    kAccelerate, kAccelerateSettings},
+    LauncherCommand{"accelerate launch", "accelerate-launch", "accelerate.commands.launch", "",
+                    "PyTorch DeepSpeed", kAccelerate, kAccelerateSettings},
     LauncherCommand{"bpslaunch", "bpslaunch", "", "", "BytePS", {}, "", Rest::kCommand},
 };
 
@@ -122,37 +125,21 @@ const LauncherCommand* launcher_of_module(std::string_view module) {
 Result<ParsedLauncher> parse_launcher(const LauncherCommand& launcher,
                                       std::span<const std::string> arguments) {
   ParsedLauncher parsed;
-  std::size_t at = 0;
-  for (; launcher.rest != Rest::kCommand && at < arguments.size(); ++at) {
-    const std::string& argument = arguments[at];
-    if (argument == "--") {
-      ++at;
-      break;
-    }
-    if (argument.size() < 2 || argument.front() != '-') break;
-    const std::size_t dashes = argument.starts_with("--") ? 2 : 1;
-    const std::size_t equals = argument.find('=');
-    const std::string written = argument.substr(0, equals);
-    std::string name = written.substr(dashes);
-    std::ranges::replace(name, '-', '_');
-    const LauncherOption* option = option_of(launcher, name);
-    const std::string of = std::string(launcher.name) + " option " + written;
-    if (option == nullptr) {
-      return fail(Code::kInvalid, Origin::kConfig,
-                  of + " is not known to Paceline; remove it, start the script itself (python "
-                       "script.py), or set spec.framework.launcher: Passthrough");
-    }
-    ParsedLauncher::Option found{written, "", option->meaning};
-    if (equals != std::string::npos) {
-      found.value = argument.substr(equals + 1);
-    } else if (option->value) {
-      if (++at == arguments.size())
-        return fail(Code::kInvalid, Origin::kConfig, of + " has no value");
-      found.value = arguments[at];
-    }
-    parsed.options.push_back(std::move(found));
+  if (launcher.rest == Rest::kCommand) {
+    parsed.rest.assign(arguments.begin(), arguments.end());
+    return parsed;
   }
-  parsed.rest.assign(arguments.begin() + static_cast<std::ptrdiff_t>(at), arguments.end());
+  auto split = split_arguments(launcher.name, arguments,
+                               [&](const std::string& name) -> std::optional<bool> {
+                                 const LauncherOption* option = option_of(launcher, name);
+                                 return option ? std::optional(option->value) : std::nullopt;
+                               });
+  if (!split) return std::unexpected(split.error());
+  for (WrittenOption& option : split->options) {
+    const Meaning meaning = option_of(launcher, option.name)->meaning;
+    parsed.options.push_back({std::move(option.written), std::move(option.value), meaning});
+  }
+  parsed.rest = std::move(split->rest);
   return parsed;
 }
 

@@ -86,9 +86,11 @@ void visit_options(const std::vector<std::string>& argv,
   while (at < argv.size()) {
     while (at < argv.size() && argv[at].starts_with('-') && argv[at] != "-") {
       const std::string_view name = name_of(argv[at]);
-      const bool two = is_in(name, kTwoValues);
+      // MPICH takes `-genv NAME VALUE` as well as `-genv NAME=VALUE`.
+      const bool joined = name.ends_with("env") && word(at + 1).find('=') != std::string::npos;
+      const bool two = is_in(name, kTwoValues) && !joined;
       const bool one = is_in(name, kRanks) || is_in(name, kHostFlags) || is_in(name, kReach) ||
-                       is_in(name, kOneValue);
+                       is_in(name, kOneValue) || joined;
       visit(name, two || one ? word(at + 1) : "", two ? word(at + 2) : "");
       at += two ? 3 : one ? 2 : 1;
     }

@@ -6,18 +6,17 @@
 #include <cctype>
 #include <vector>
 
+#include "common/command/launchers.hpp"
+#include "common/command/mpirun_flags.hpp"
 #include "common/command/words.hpp"
 
 namespace paceline::frameworks {
 namespace {
 
-constexpr std::array<std::string_view, 9> kStarters{
-    "torchrun", "deepspeed",  "mpirun",
-    "mpiexec",  "horovodrun", "fleetrun",
-    "msrun",    "bpslaunch",  "torch-distributed-run"};
-constexpr std::array<std::string_view, 4> kModules{
-    "torch.distributed.run", "torch.distributed.launch", "paddle.distributed.launch",
-    "accelerate.commands.launch"};
+constexpr std::array<std::string_view, 3> kStarters{"torchrun", "horovodrun",
+                                                    "torch-distributed-run"};
+constexpr std::array<std::string_view, 2> kModules{"torch.distributed.run",
+                                                   "torch.distributed.launch"};
 // What may stand before a command: words of the shell, and programs that start another one.
 constexpr std::array<std::string_view, 18> kBefore{
     "if",  "then", "else", "elif",  "while", "until", "do",      "!",       "{",
@@ -93,12 +92,18 @@ std::string launcher_of(const std::vector<std::string>& words) {
   }
   if (at == words.size()) return "";
   std::string program = base_name(words[at]);
-  if (listed(program, kStarters)) return program;
-  if (program == "accelerate" && at + 1 < words.size() && words[at + 1] == "launch")
-    return "accelerate launch";
+  if (listed(program, kStarters) || is_mpirun(program)) return program;
+  if (const LauncherCommand* const launcher = launcher_of_program(program)) {
+    if (launcher->first.empty()) return program;
+    const bool follows = at + 1 < words.size() && words[at + 1] == launcher->first;
+    return follows ? std::string(launcher->name) : "";
+  }
   if (!program.starts_with("python")) return "";
   for (++at; at + 1 < words.size() && words[at].starts_with('-'); ++at) {
-    if (words[at] == "-m") return listed(words[at + 1], kModules) ? words[at + 1] : "";
+    if (words[at] == "-m") {
+      const bool known = listed(words[at + 1], kModules) || launcher_of_module(words[at + 1]);
+      return known ? words[at + 1] : "";
+    }
     if (words[at] == "-W" || words[at] == "-X") ++at;
   }
   return "";

@@ -1,23 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/command/take_over.hpp"
 
-#include <algorithm>
-#include <charconv>
-#include <optional>
+#include <utility>
+
+#include "common/command/words.hpp"
 
 namespace paceline::frameworks {
 namespace {
-
-std::unexpected<Error> refuse(std::string what) {
-  return fail(Code::kInvalid, Origin::kConfig, std::move(what));
-}
-
-std::optional<int> amount_in(const std::string& text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 /// What the job says about the amount that the option names.
 struct Amount {
@@ -31,8 +20,7 @@ Amount amount_of(Meaning meaning, const JobShape& job) {
     case Meaning::kProcesses:
       return {job.processes_per_replica, "spec.framework.processesPerReplica"};
     case Meaning::kWorld:
-      return {job.replicas * job.processes_per_replica,
-              "spec.roles[].replicas or spec.framework.processesPerReplica"};
+      return {job.ranks, "spec.roles[].replicas or spec.framework.processesPerReplica"};
     default: return {};
   }
 }
@@ -40,25 +28,23 @@ Amount amount_of(Meaning meaning, const JobShape& job) {
 Status check_option(const ParsedLauncher::Option& option, const JobShape& job) {
   const std::string shown = option.value.empty() ? option.name : option.name + "=" + option.value;
   if (option.meaning == Meaning::kHosts) {
-    return refuse(shown +
-                  " chooses hosts, but Paceline starts this job's ranks in its own pods: "
-                  "remove " +
-                  option.name);
+    return contradiction(shown +
+                         " chooses hosts, but Paceline starts this job's ranks in its own pods: "
+                         "remove " +
+                         option.name);
   }
   if (option.meaning == Meaning::kSettings) {
-    return refuse(shown +
-                  " changes the training, and Paceline does not pass it on: write it in the "
-                  "script or its configuration, and remove " +
-                  option.name +
-                  "; or set spec.framework.launcher: Passthrough to keep the launcher as one "
-                  "process per replica");
+    return contradiction(shown +
+                         " changes the training, and Paceline does not pass it on: write it in the "
+                         "script or its configuration, and remove " +
+                         option.name + "; " + std::string(kPassthroughRemedy));
   }
   const auto [wanted, field] = amount_of(option.meaning, job);
   // Launchers take -1 for "as many as there are".
   if (field.empty() || wanted == 0 || option.value == "-1") return {};
-  if (amount_in(option.value) != wanted) {
-    return refuse(shown + " contradicts the job, which says " + std::to_string(wanted) +
-                  ": remove " + option.name + ", or change " + field);
+  if (whole_number(option.value) != wanted) {
+    return contradiction(shown + " contradicts the job, which says " + std::to_string(wanted) +
+                         ": remove " + option.name + ", or change " + field);
   }
   return {};
 }
@@ -87,8 +73,9 @@ Result<Command> take_over_launcher(const LauncherCommand& launcher,
   const std::string name(launcher.name);
   if (!is_among(launcher.frameworks, job.framework)) {
     const std::string fits(launcher.frameworks.substr(0, launcher.frameworks.find(' ')));
-    return refuse(name + " starts no program of " + job.framework + ": set spec.framework.type: " +
-                  fits + ", or start the script itself (python script.py)");
+    return contradiction(name + " starts no program of " + job.framework +
+                         ": set spec.framework.type: " + fits +
+                         ", or start the script itself (python script.py)");
   }
   const auto parsed = parse_launcher(launcher, arguments);
   if (!parsed) return std::unexpected(parsed.error());
@@ -110,15 +97,16 @@ Result<Command> take_over_launcher(const LauncherCommand& launcher,
   if (!replaced.empty())
     command.notes.push_back("taken over from " + name +
                             ", the job's fields decide instead: " + replaced);
-  if (module && program) return refuse("--no_python and --module exclude each other: remove one");
+  if (module && program)
+    return contradiction("--no_python and --module exclude each other: remove one");
   if (launcher.rest == Rest::kCommand && !job.trains) {
     // bpslaunch starts this in the pods of servers and of the scheduler, whatever it is given.
     command.argv = {std::move(interpreter.front()), "-c", "import byteps.server"};
     return command;
   }
   if (parsed->rest.empty())
-    return refuse(name + " is given no program to run: write " + name +
-                  " [options] SCRIPT [arguments]");
+    return contradiction(name + " is given no program to run: write " + name +
+                         " [options] SCRIPT [arguments]");
   command.argv = started(launcher, *parsed, std::move(interpreter), module, program);
   if (local_rank)
     command.local_rank_at = static_cast<int>(command.argv.size() - parsed->rest.size()) + 1;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "common/command/options.hpp"
+
 namespace paceline::frameworks {
 namespace {
 
@@ -61,39 +63,20 @@ std::optional<std::string> TorchrunCommand::value(std::string_view name) const {
 }
 
 Result<TorchrunCommand> parse_torchrun(std::span<const std::string> arguments) {
-  TorchrunCommand command;
-  std::size_t at = 0;
-  for (; at < arguments.size(); ++at) {
-    const std::string& argument = arguments[at];
-    if (argument == "--") {
-      ++at;
-      break;
-    }
-    if (argument.size() < 2 || argument.front() != '-') break;
-    const std::size_t dashes = argument.starts_with("--") ? 2 : 1;
-    const std::size_t equals = argument.find('=');
-    const std::string name = canonical(std::string_view(argument).substr(
-        dashes, equals == std::string::npos ? std::string::npos : equals - dashes));
-    if (std::find(kSwitches.begin(), kSwitches.end(), name) != kSwitches.end()) {
-      command.options.emplace_back(name, "");
-      continue;
-    }
-    if (std::find(kWithValue.begin(), kWithValue.end(), name) == kWithValue.end()) {
-      return fail(Code::kInvalid, Origin::kConfig,
-                  "torchrun option " + argument +
-                      " is not known to Paceline; remove it, start the script itself (python "
-                      "script.py), or set "
-                      "spec.framework.launcher: Passthrough");
-    }
-    if (equals != std::string::npos) {
-      command.options.emplace_back(name, argument.substr(equals + 1));
-    } else if (at + 1 < arguments.size()) {
-      command.options.emplace_back(name, arguments[++at]);
-    } else {
-      return fail(Code::kInvalid, Origin::kConfig, "torchrun option " + argument + " has no value");
-    }
+  auto split =
+      split_arguments("torchrun", arguments, [](const std::string& written) -> std::optional<bool> {
+        const std::string name = canonical(written);
+        if (std::ranges::find(kSwitches, name) != kSwitches.end()) return false;
+        if (std::ranges::find(kWithValue, name) != kWithValue.end()) return true;
+        return std::nullopt;
+      });
+  if (!split) return std::unexpected(split.error());
+  TorchrunCommand command{{}, std::move(split->rest)};
+  for (const WrittenOption& option : split->options) {
+    const std::string name = canonical(option.name);
+    const bool is_switch = std::ranges::find(kSwitches, name) != kSwitches.end();
+    command.options.emplace_back(name, is_switch ? "" : option.value);
   }
-  command.rest.assign(arguments.begin() + static_cast<std::ptrdiff_t>(at), arguments.end());
   return command;
 }
 

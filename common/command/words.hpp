@@ -5,6 +5,7 @@
 #include <charconv>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "common/base/error.hpp"
@@ -23,6 +24,9 @@ inline std::optional<int> whole_number(const std::string& text) {
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
 }
+
+inline constexpr std::string_view kPassthroughRemedy =
+    "or set spec.framework.launcher: Passthrough to keep it as one process per replica";
 
 /// A command that says otherwise than the job.
 inline std::unexpected<Error> contradiction(std::string what) {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +14,11 @@
 
 namespace paceline::process {
 namespace {
+
+#ifndef SYS_close_range
+#define SYS_close_range 436  // the same on all architectures
+#endif
+constexpr unsigned kCloseOnExec = 1U << 2;  // CLOSE_RANGE_CLOEXEC, which glibc 2.31 has not
 
 struct Pipe {
   UniqueFd read;
@@ -50,6 +56,8 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   if (null >= 0) ::dup2(null, 0);
   ::dup2(out, 1);
   ::dup2(err, 2);
+  // Sockets that a library has opened must end with this process. Kernels before 5.11 refuse.
+  ::syscall(SYS_close_range, 3U, ~0U, kCloseOnExec);
   int error = 0;
   if (request.open_files) ::setrlimit(RLIMIT_NOFILE, &*request.open_files);
   if (!request.working_dir.empty() && ::chdir(request.working_dir.c_str()) != 0) {

@@ -11,7 +11,7 @@ using Words = std::vector<std::string>;
 
 /// Two replicas of four processes each.
 Result<Command> resolved(const std::string& framework, const Words& command, bool trains = true) {
-  return resolve_command(command, {framework, false, 2, 4, trains},
+  return resolve_command(command, {framework, false, 2, 4, trains, 8},
                          [](const std::string&) { return std::string("/venv/bin/python3"); });
 }
 
@@ -27,6 +27,40 @@ std::string error_of(const std::string& framework, const Words& command) {
 
 void expect_part(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+TEST(LauncherCommands, RolesMayHaveDifferentNumbersOfProcesses) {
+  // A coordinator of one process beside two workers of eight.
+  const auto taken = resolve_command({"accelerate", "launch", "--num_processes=17", "x.py"},
+                                     {"PyTorch", false, 3, 8, true, 17},
+                                     [](const std::string&) { return std::string("python"); });
+  EXPECT_TRUE(taken.has_value()) << taken.error().message;
+}
+
+TEST(LauncherCommands, AreKnownByAllTheirNamesInAScript) {
+  for (const char* const script :
+       {"accelerate-launch x.py", "ds x.py", "python -m deepspeed.launcher.runner x.py",
+        "python -m paddle.distributed.fleet.launch x.py", "msrun x.py", "orterun -n 2 x",
+        "python -m mindspore.parallel.cluster.run x.py", "mpirun.openmpi -n 2 x",
+        "python -m accelerate.commands.launch x.py"}) {
+    expect_part(error_of("PyTorch", {"sh", "-c", script}), "the shell script in `command` starts");
+  }
+  EXPECT_EQ(error_of("PyTorch", {"sh", "-c", "accelerate test; python -m json.tool x"}), "");
+}
+
+TEST(LauncherCommands, AProgramOfMpirunIsRefusedByAnyName) {
+  expect_part(error_of("PyTorch", {"orterun", "-n", "2", "x"}), "Passthrough");
+  expect_part(error_of("PyTorch", {"mpirun.openmpi", "-n", "2", "x"}), "Passthrough");
+}
+
+TEST(DeepSpeedCommand, OfSeveralReplicasItIsKeptOnlyIfToldItsPlace) {
+  const JobShape job{"DeepSpeed", true, 2, 4, true};
+  const InterpreterOf none = [](const std::string&) { return std::string(); };
+  const auto refused = resolve_command({"deepspeed", "x.py"}, job, none);
+  ASSERT_FALSE(refused.has_value());
+  expect_part(refused.error().message, "--no_ssh");
+  EXPECT_TRUE(resolve_command({"deepspeed", "--no_ssh", "x.py"}, job, none).has_value());
+  EXPECT_TRUE(resolve_command({"deepspeed", "x.py"}, {"DeepSpeed", true, 1, 4}, none).has_value());
 }
 
 TEST(DeepSpeedCommand, ItsScriptIsStartedByThePlaceThatItGivesTheLocalRank) {
