@@ -125,7 +125,8 @@ void ExecServer::begin(int attempt, process::SpawnRequest shell) {
 
 void ExecServer::launch(Session& session) {
   process::SpawnRequest request = shell_;
-  request.argv.push_back(*session.command);
+  // The shell must outlive a SIGTERM to its group: its end would be taken for the command's.
+  request.argv.push_back("trap : TERM\n" + *session.command);
   auto spawned = process::spawn(request);
   if (!spawned) {
     session.connection->send(
@@ -199,6 +200,8 @@ void ExecServer::lose(std::uint64_t id) {
   Session& session = *found->second;
   session.connection.reset();
   if (session.pid < 0) {
+    // A pipe that a child of the command still holds keeps the session: its read would not end.
+    for (auto& pipe : session.pipes) pipe.reset();
     sessions_.erase(found);
     return;
   }
