@@ -13,9 +13,10 @@ namespace paceline::api {
 
 struct FieldError {
   std::string path;
-  std::string value;    // as written, cut to 80 bytes; empty if the field is missing
-  std::string problem;  // "is not a role name"
-  std::string remedy;   // "use lower-case letters, digits and '-', at most 20"
+  std::string value;     // as written, cut to 80 bytes; empty if the field is missing
+  std::string problem;   // "is not a role name"
+  std::string remedy;    // "use lower-case letters, digits and '-', at most 20"
+  bool unknown = false;  // this release does not know the field
 };
 
 using FieldErrors = std::vector<FieldError>;

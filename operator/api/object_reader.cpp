@@ -133,6 +133,7 @@ void ObjectReader::finish() {
     std::string known;
     for (const std::string& name : asked_) known += (known.empty() ? "" : ", ") + name;
     error(key, nullptr, "is an unknown field", "remove it, or write one of " + known);
+    errors_.back().unknown = true;
   }
 }
 

@@ -2,6 +2,7 @@
 #include "operator/api/parse.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "common/base/timestamp.hpp"
@@ -305,7 +306,8 @@ std::expected<RuntimeProfile, FieldErrors> parse_runtime_profile(const nlohmann:
   return profile;
 }
 
-std::expected<TrainingJob, FieldErrors> parse_training_job(const nlohmann::json& document) {
+std::expected<TrainingJob, FieldErrors> parse_training_job(const nlohmann::json& document,
+                                                           UnknownFields unknown) {
   FieldErrors errors;
   TrainingJob job;
   ObjectReader reader(document, "", errors);
@@ -326,6 +328,7 @@ std::expected<TrainingJob, FieldErrors> parse_training_job(const nlohmann::json&
     read_spec(*spec, job.spec, errors);
   reader.find("status");  // a known field; api::read_status reads it
   reader.finish();
+  if (unknown == UnknownFields::kIgnore) std::erase_if(errors, std::mem_fn(&FieldError::unknown));
   if (!errors.empty()) return std::unexpected(std::move(errors));
   return job;
 }

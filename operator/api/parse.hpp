@@ -17,8 +17,11 @@
 
 namespace paceline::api {
 
+enum class UnknownFields { kRefuse, kIgnore };
+
 /// Reads `apiVersion`, `kind`, `metadata` and `spec`; status.hpp reads `status`.
-std::expected<TrainingJob, FieldErrors> parse_training_job(const nlohmann::json& document);
+std::expected<TrainingJob, FieldErrors> parse_training_job(
+    const nlohmann::json& document, UnknownFields unknown = UnknownFields::kRefuse);
 std::expected<RuntimeProfile, FieldErrors> parse_runtime_profile(const nlohmann::json& document);
 
 }  // namespace paceline::api

@@ -319,7 +319,11 @@ Result<JobView> project_job(std::string_view json) {
     return fail(Code::kInvalid, Origin::kProtocol, "a TrainingJob that is not a JSON object");
   auto view = with_json<JobView>(json, [](const element&, JobView&) {});
   if (!view) return view;
-  auto job = api::parse_training_job(document);
+  view->status = api::read_status(document);
+  // A newer schema may know more fields than this operator, and give them defaults. A gang that
+  // runs was placed without them.
+  auto job = api::parse_training_job(
+      document, view->status.placed() ? api::UnknownFields::kIgnore : api::UnknownFields::kRefuse);
   if (job) {
     view->job = std::move(*job);
     view->errors = api::validate_for_cluster(view->job);
@@ -335,7 +339,6 @@ Result<JobView> project_job(std::string_view json) {
       view->job.metadata.generation = it->get<std::int64_t>();
     view->job.metadata.deleting = metadata.contains("deletionTimestamp");
   }
-  view->status = api::read_status(document);
   return view;
 }
 

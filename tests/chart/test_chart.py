@@ -6,6 +6,7 @@ an error.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -106,6 +107,44 @@ def test_custom_resources_are_the_repository_s(objects: list[dict[str, Any]]) ->
         definition = yaml.safe_load(file.read_text())
         assert rendered[definition["metadata"]["name"]]["spec"] == definition["spec"]
         assert file.stat().st_size < 200_000
+
+
+# The API server adds a default to jobs that run already. People upgrade the CRDs first, so the
+# operator of the release before must know the field.
+DEFAULTS = {
+    "framework.launcher",
+    "framework.processesPerReplica",
+    "scheduling",
+    "scheduling.exclusiveNodes",
+    "scheduling.gangTimeout",
+    "failurePolicy",
+    "failurePolicy.backoff",
+    "failurePolicy.forceDeleteAfter",
+    "failurePolicy.gracePeriod",
+    "failurePolicy.maxRestarts",
+    "successPolicy",
+    "suspend",
+    "cleanPodPolicy",
+    "managedBy",
+}
+
+
+def defaults(schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    if "default" in schema:
+        yield path
+    for name, inner in schema.get("properties", {}).items():
+        yield from defaults(inner, f"{path}.{name}".removeprefix("."))
+    for many in ("items", "additionalProperties"):
+        if isinstance(schema.get(many), dict):
+            yield from defaults(schema[many], f"{path}[]")
+
+
+def test_fields_that_came_later_have_no_default_in_the_schema() -> None:
+    found = set()
+    for file in sorted((ROOT / "crds").glob("*.yaml")):
+        for version in yaml.safe_load(file.read_text())["spec"]["versions"]:
+            found |= set(defaults(version["schema"]["openAPIV3Schema"]))
+    assert found == {f"spec.{field}" for field in DEFAULTS}
 
 
 def test_every_pod_of_a_workload_is_selected(objects: list[dict[str, Any]]) -> None:

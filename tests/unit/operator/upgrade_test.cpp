@@ -4,6 +4,7 @@
 
 #include "common/contract/injection.hpp"
 #include "launcher/rendezvous/message.hpp"
+#include "tests/unit/operator/controller_bench.hpp"
 #include "tests/unit/operator/job_bench.hpp"
 
 namespace paceline::plan {
@@ -80,6 +81,22 @@ TEST(Upgrade, AReplacementOnRecordIsNotCreated) {
   bench.settle();
   EXPECT_EQ(bench.status().reason, "RuntimeChanged");
   EXPECT_TRUE(bench.pods.empty());
+}
+
+TEST(Upgrade, AFieldOfANewerSchemaStopsNoGangThatRuns) {
+  apply::ControllerBench bench;
+  bench.add_node("n0", 4);
+  bench.add_job("j");
+  bench.settle();
+  const nlohmann::json newer = {{"spec", {{"network", {{"newer", "Default"}}}}}};
+  bench.patch_job("j", newer);
+  bench.settle();
+  EXPECT_EQ(bench.job("j")["status"]["phase"], "Running");
+  EXPECT_EQ(bench.pods("j").size(), 2U);
+  bench.add_job("k");
+  bench.patch_job("k", newer);
+  bench.settle();
+  EXPECT_EQ(bench.job("k")["status"]["reason"], "InvalidSpec") << "it does not run yet";
 }
 
 TEST(Upgrade, AHalfCreatedGangIsTakenBack) {
