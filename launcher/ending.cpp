@@ -26,7 +26,8 @@ int exit_code(rendezvous::End end) {
     case rendezvous::End::kSucceeded: return contract::kExitOk;
     case rendezvous::End::kFailed: return contract::kExitJobFailed;
     case rendezvous::End::kTerminated: return contract::kExitTerminated;
-    case rendezvous::End::kBadContract: return contract::kExitBadContract;
+    case rendezvous::End::kBadContract:
+    case rendezvous::End::kOtherRelease: return contract::kExitBadContract;
     case rendezvous::End::kRendezvousTimeout: return contract::kExitRendezvous;
     case rendezvous::End::kPreflightFailed: return contract::kExitPreflight;
   }

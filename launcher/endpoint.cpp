@@ -53,7 +53,7 @@ summary::JobState job_state(const Config& config, const rendezvous::Gang* gang,
   return {config.job_uid,   std::string(rendezvous::to_string(gang->phase())),
           gang->attempt(),  gang->restarts(),
           gang->gathered(), gang->expected(),
-          gang->culprit()};
+          gang->culprit(),  gang->missing()};
 }
 
 summary::HttpAnswer answer_request(const EndpointState& state, const std::string& path,

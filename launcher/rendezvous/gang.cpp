@@ -42,6 +42,14 @@ std::vector<telemetry::RankSummary> Gang::ranks() const {
   return all;
 }
 
+std::vector<int> Gang::missing() const {
+  std::vector<int> ranks;
+  for (std::size_t place = 0; phase_ == GangPhase::kRunning && place < members_.size(); ++place) {
+    if (!members_[place]) ranks.push_back(static_cast<int>(place));
+  }
+  return ranks;
+}
+
 const Gang::Member* Gang::member_of(ConnectionId id) const {
   const auto found = node_rank_of_.find(id);
   return found == node_rank_of_.end() ? nullptr
@@ -206,6 +214,11 @@ void Gang::lose_member(int node_rank, const std::string& why, SteadyTime now) {
   set(*place, &Member::stop_requested, stopping_members_, false);
   set(*place, &Member::done, done_, false);
   --gathered_;
+  // What it measured last is no measure of the job any more; its totals stay.
+  for (auto& rank : summaries_[static_cast<std::size_t>(node_rank)]) {
+    rank.window = {};
+    rank.samples_per_second = 0;
+  }
   node_rank_of_.erase(place->connection);
   place.reset();
   if (finished()) return;
@@ -224,7 +237,7 @@ void Gang::finish(Verdict verdict, std::string message) {
   phase_ = verdict == Verdict::kSucceeded ? GangPhase::kSucceeded : GangPhase::kFailed;
   log("job " + std::string(to_string(phase_)) + ": " + message);
   finish_message_ = Finish{verdict, attempt_, restarts_, std::move(message),
-                           verdict == Verdict::kFailed ? culprit_ : std::nullopt};
+                           verdict == Verdict::kFailed ? culprit() : std::nullopt};
   send_all(connections(), finish_message_);
 }
 

@@ -9,7 +9,7 @@
 //
 // The failure of a member that fails alone (contract::fails_alone) restarts its processes only. If
 // it is lost, the others go on, and it starts again when it is back. Both happen within the
-// attempt, and the others keep their rank table.
+// attempt, and the others keep their rank table. Members that fail together cost one restart.
 //
 // The culprit is chosen after every member has reported its failures, because a survivor may exit
 // before the rank that it lost. If a rank reports that it lost a peer, the gang waits a short time
@@ -47,6 +47,10 @@ inline constexpr std::chrono::seconds kStragglerWarning{60};
 /// After a rank failed because it lost a peer, wait this long for the peer's own failure: a large
 /// program takes that long to exit.
 inline constexpr std::chrono::seconds kPeerFailureGrace{3};
+
+/// Members that fail alone within this time after each other have one cause (storage, a server that
+/// hangs), which costs one restart.
+inline constexpr std::chrono::seconds kOneCause{10};
 
 using ConnectionId = std::uint64_t;
 
@@ -115,11 +119,19 @@ class Gang {
   /// Grows with every change of the table.
   int table_version() const { return table_version_; }
   int expected() const { return config_.node_count; }
+  /// Node ranks that are lost while the others go on; empty while the gang gathers.
+  std::vector<int> missing() const;
   bool is_member(ConnectionId id) const { return member_of(id) != nullptr; }
-  const std::optional<Culprit>& culprit() const { return culprit_; }
+  std::optional<Culprit> culprit() const {
+    return blame_ ? std::optional(blame_->culprit) : std::nullopt;
+  }
   std::vector<telemetry::RankSummary> ranks() const;
 
  private:
+  struct Blame {
+    Culprit culprit;
+    std::pair<Cause, SteadyTime> order{};  // the lower one is nearer to the cause
+  };
   struct Member {
     ConnectionId connection;
     Hello hello;
@@ -131,6 +143,8 @@ class Gang {
     // told to stop, and does not start before.
     std::optional<SteadyTime> stop_alone_at{};
     std::optional<SteadyTime> start_alone_at{};
+    std::optional<Blame> blame{};  // for the failure that it is to be stopped for
+    int burst = 0;                 // the last one that it was a part of
     SteadyTime last_received;
   };
 
@@ -138,6 +152,7 @@ class Gang {
   void failed(Member& member, const Failed& failed, SteadyTime now);
   void done(Member& member);
   bool fails_alone(contract::RoleKind kind) const;
+  bool costs_a_restart(const Member& member, SteadyTime now) const;
   void fail_alone(Member& member, SteadyTime now);
   void stop_alone(Member& member, SteadyTime now);
   void join_alone(Member& member, SteadyTime now);
@@ -181,8 +196,10 @@ class Gang {
   // when the first replica of this attempt ended; stragglers_logged_: late replicas were named
   std::optional<SteadyTime> first_done_;
   bool stragglers_logged_ = false;
-  std::optional<Culprit> culprit_;
-  std::pair<Cause, SteadyTime> culprit_order_{};
+  std::optional<Blame> blame_;
+  // Members that failed alone one soon after the other: their number, and when the last one did.
+  int burst_ = 0;
+  std::optional<SteadyTime> burst_at_;
   // set while a rank has reported a lost peer: the time at which all ranks are stopped
   std::optional<SteadyTime> stop_at_;
   bool collecting_failures_ =

@@ -20,6 +20,7 @@ std::string_view to_string(End end) {
     case End::kFailed: return "Failed";
     case End::kTerminated: return "Terminated";
     case End::kBadContract: return "BadContract";
+    case End::kOtherRelease: return "OtherRelease";
     case End::kRendezvousTimeout: return "RendezvousTimeout";
     case End::kPreflightFailed: return "PreflightFailed";
   }
@@ -105,7 +106,8 @@ MemberActions Member::on_message(const Message& message, SteadyTime now) {
     end({finish->verdict == Verdict::kSucceeded ? End::kSucceeded : End::kFailed, finish->attempt,
          finish->restarts, finish->message, finish->culprit});
   } else if (const auto* refused = std::get_if<Refused>(&message)) {
-    end(outcome(End::kBadContract, "rank 0's launcher refused this replica: " + refused->reason));
+    end(outcome(refused->protocol == kProtocol ? End::kBadContract : End::kOtherRelease,
+                "rank 0's launcher refused this replica: " + refused->reason));
   }
   return take();
 }

@@ -24,6 +24,7 @@ enum class End {
   kFailed,
   kTerminated,
   kBadContract,
+  kOtherRelease,  // rank 0's launcher speaks another protocol
   kRendezvousTimeout,
   kPreflightFailed
 };

@@ -29,7 +29,9 @@ json write(const Hello& hello) {
                  {"tablePort", hello.table_port}});
   return object;
 }
-json write(const Refused& refused) { return {{"type", "refused"}, {"reason", refused.reason}}; }
+json write(const Refused& refused) {
+  return {{"type", "refused"}, {"reason", refused.reason}, {"protocol", refused.protocol}};
+}
 json write(const Start& start) {
   return {{"type", "start"},
           {"attempt", start.attempt},
@@ -160,7 +162,8 @@ Result<Message> parse_message(std::string_view text, Sender sender) {
   if (type == "hello") {
     message = read_hello(object, fields, problem);
   } else if (type == "refused") {
-    message = Refused{fields.text("reason", 4096)};
+    message = Refused{fields.text("reason", 4096),
+                      fields.optional_integer("protocol", 0, 1000000).value_or(kProtocol)};
   } else if (type == "start") {
     Start start{
         read_attempt(fields), static_cast<int>(fields.integer("restarts", 0, kMostAttempts)),

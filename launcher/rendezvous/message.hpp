@@ -36,6 +36,7 @@ struct Hello {
 };
 struct Refused {
   std::string reason;
+  int protocol = kProtocol;  // of the launcher that refuses
 };
 /// The attempt begins. The rank table comes as a message of its own, so that one encoding serves
 /// all members. A member of a higher stage than `stage` keeps its table and waits for StartStage.

@@ -80,6 +80,7 @@ std::string summary_document(const JobState& state, const telemetry::JobSummary&
                {"restarts", state.restarts},
                {"gathered", state.gathered},
                {"expected", state.expected},
+               {"missing", state.missing},
                {"culprit", culprit_or_null(state.culprit)},
                {"training", training(summary, true)}});
 }

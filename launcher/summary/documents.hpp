@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -23,6 +24,7 @@ struct JobState {
   int gathered = 0;
   int expected = 0;
   std::optional<rendezvous::Culprit> culprit;
+  std::vector<int> missing = {};  // node ranks
 };
 
 nlohmann::json training(const telemetry::JobSummary& summary, bool with_ranks);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "common/base/duration.hpp"
 
@@ -41,6 +42,19 @@ std::optional<double> real(const json& object, const char* key) {
 
 int small(const json& object, const char* key) {
   return static_cast<int>(std::min(real(object, key).value_or(0), 1e6));
+}
+
+std::optional<std::vector<int>> missing_of(const json& source) {
+  const json& list = child(source, "missing");
+  const int count = small(source, "expected") - small(source, "gathered");
+  if (!list.is_array() || std::cmp_not_equal(list.size(), count)) return std::nullopt;
+  std::vector<int> ranks;
+  for (const json& rank : list) {
+    if (!rank.is_number_integer()) return std::nullopt;
+    ranks.push_back(
+        static_cast<int>(std::clamp<std::int64_t>(rank.get<std::int64_t>(), -1, 10000)));
+  }
+  return ranks;
 }
 
 json training_of(const json& source) {
@@ -106,6 +120,7 @@ std::optional<Report> read_report(std::string_view text_form) {
   report.attempt = small(value, "attempt");
   report.restarts = small(value, "restarts");
   report.complete = small(value, "gathered") >= small(value, "expected");
+  report.missing = missing_of(value);
   report.training = training_of(child(value, "training"));
   report.culprit = culprit_of(child(value, "culprit"));
   return report;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -22,7 +23,9 @@ struct Report {
   std::string message;
   int attempt = 0;
   int restarts = 0;
-  bool complete = true;     // from a summary: all launchers of the gang are connected
+  bool complete = true;  // from a summary: all launchers of the gang are connected
+  // from a summary: the node ranks whose launchers are not; nullopt if it names too few or too many
+  std::optional<std::vector<int>> missing;
   nlohmann::json training;  // in the CRD's shape; null if there is none
   nlohmann::json culprit;   // in the CRD's shape; null if there is none
 };

@@ -46,9 +46,9 @@ JobSummary fold(std::vector<RankSummary> ranks, Span span) {
     const double wall = sum(seconds);
     job.step = std::max(job.step, rank.step);
     job.steps = std::max(job.steps, rank.steps);
-    job.p95 = std::max(job.p95, rank.p95);
     if (wall <= 0) continue;
     ++measured;
+    job.p95 = std::max(job.p95, rank.p95);
     middles.push_back(rank.p50);
     if (span == Span::kTotal) {
       job.samples_per_second += static_cast<double>(rank.samples) / wall;

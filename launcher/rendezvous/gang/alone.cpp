@@ -10,17 +10,28 @@ bool Gang::fails_alone(contract::RoleKind kind) const {
   return contract::fails_alone(kind, has_servers_ && !config_.workers_together, has_scheduler_);
 }
 
+bool Gang::costs_a_restart(const Member& member, SteadyTime now) const {
+  return !burst_at_ || now - *burst_at_ >= kOneCause || member.burst == burst_;
+}
+
 void Gang::fail_alone(Member& member, SteadyTime now) {
-  if (culprit_->failure.cause != Cause::kPeer) return stop_alone(member, now);
+  member.blame = blame_;
+  if (blame_->culprit.failure.cause != Cause::kPeer) return stop_alone(member, now);
   // The peer may be a server, whose failure stops the gang.
   if (!member.stop_alone_at) member.stop_alone_at = now + kPeerFailureGrace;
 }
 
 void Gang::stop_alone(Member& member, SteadyTime now) {
   member.stop_alone_at.reset();
-  ++restarts_;
+  if (costs_a_restart(member, now)) {
+    ++burst_;
+    ++restarts_;
+  }
+  member.burst = burst_;
+  burst_at_ = now;
   member.start_alone_at = now + std::chrono::duration_cast<SteadyTime::duration>(config_.backoff);
-  log(describe(*culprit_) + ": restart " + std::to_string(restarts_) + " of " +
+  blame_ = member.blame;  // other members may have failed meanwhile
+  log(describe(blame_->culprit) + ": restart " + std::to_string(restarts_) + " of " +
       std::to_string(config_.max_restarts) + ", its replica restarts and the others go on");
   send(member.connection, Stop{attempt_});
 }
@@ -53,8 +64,10 @@ void Gang::start_alone(Member& member) {
 void Gang::tick_alone(Member& member, SteadyTime now) {
   // If a member that does not fail alone has failed too, the gang is about to stop.
   if (member.stop_alone_at && now >= *member.stop_alone_at && !stop_at_) {
-    if (restarts_ >= config_.max_restarts) return stop_for_failure(now);
-    stop_alone(member, now);
+    if (restarts_ < config_.max_restarts || !costs_a_restart(member, now))
+      return stop_alone(member, now);
+    blame_ = member.blame;
+    return stop_for_failure(now);
   }
   if (member.start_alone_at && !member.alive && now >= *member.start_alone_at) start_alone(member);
 }

@@ -34,10 +34,10 @@ void Gang::weigh_failure(const Member& member, const Failed& failed, SteadyTime 
   // Each member orders its own failures by one clock. Between members, the order includes the delay
   // of the messages.
   const bool others = collecting_failures_ || stop_at_;
-  if (others && culprit_->node_rank != node_rank && culprit_order_ <= order) return;
-  culprit_order_ = order;
-  culprit_ = Culprit{node.first_rank + failure.local_rank, node_rank, node.pod_name, failed.attempt,
-                     std::move(failure)};
+  if (others && blame_->culprit.node_rank != node_rank && blame_->order <= order) return;
+  blame_ = Blame{{node.first_rank + failure.local_rank, node_rank, node.pod_name, failed.attempt,
+                  std::move(failure)},
+                 order};
 }
 
 void Gang::failed(Member& member, const Failed& failed, SteadyTime now) {
@@ -52,15 +52,15 @@ void Gang::failed(Member& member, const Failed& failed, SteadyTime now) {
   }
   if (member.start_alone_at) {
     // It is stopped for its failure already, and tells the one that was nearest to the cause.
-    if (culprit_->node_rank == node.node_rank) weigh_failure(member, failed, now);
+    if (blame_->culprit.node_rank == node.node_rank) weigh_failure(member, failed, now);
     return;
   }
   weigh_failure(member, failed, now);
   if (failed.failure.reason == "NotExecutable")
-    return finish(Verdict::kFailed, describe(*culprit_));
-  if (fails_alone(node.kind) && !stop_at_ && restarts_ < config_.max_restarts)
-    return fail_alone(member, now);
-  if (culprit_->failure.cause != Cause::kPeer) return stop_for_failure(now);
+    return finish(Verdict::kFailed, describe(blame_->culprit));
+  const bool affordable = restarts_ < config_.max_restarts || !costs_a_restart(member, now);
+  if (fails_alone(node.kind) && !stop_at_ && affordable) return fail_alone(member, now);
+  if (blame_->culprit.failure.cause != Cause::kPeer) return stop_for_failure(now);
   if (!stop_at_) stop_at_ = now + kPeerFailureGrace;
 }
 
@@ -75,7 +75,7 @@ void Gang::stop_for_failure(SteadyTime now) {
 void Gang::conclude_failure() {
   if (!collecting_failures_ || stopping_members_ > 0) return;
   collecting_failures_ = false;
-  const std::string what = describe(*culprit_);
+  const std::string what = describe(blame_->culprit);
   if (restarts_exhausted_) {
     attempt_ = stopping_;
     finish(Verdict::kFailed, what + "; all " + std::to_string(config_.max_restarts) +
@@ -91,6 +91,7 @@ void Gang::restart(SteadyTime not_before) {
   attempt_ = std::max(attempt_ + 1, next_attempt_);
   phase_ = GangPhase::kRestarting;
   not_before_ = not_before;
+  burst_at_.reset();
   std::vector<ConnectionId> to;
   for (auto& member : members_) {
     if (!member) continue;

@@ -81,6 +81,7 @@ TEST(Message, EveryKindSurvivesTheTrip) {
   EXPECT_EQ(round_trip(Stopped{4}).attempt, 4);
   EXPECT_EQ(round_trip(Done{4}).attempt, 4);
   EXPECT_EQ(round_trip(Refused{"no"}).reason, "no");
+  EXPECT_EQ(round_trip(Refused{"no", 7}).protocol, 7);
 }
 
 TEST(Message, AMemberSendsNoTable) {

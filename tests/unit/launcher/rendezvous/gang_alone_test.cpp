@@ -46,11 +46,66 @@ TEST_F(AloneTest, AWorkerThatFailsRestartsItsReplicaOnly) {
 TEST_F(AloneTest, WithoutARestartLeftItsFailureIsTheJobs) {
   say(of(1), Failed{0, killed(1)});
   say(of(1), Stopped{0});
+  now += kOneCause;
   const auto stop = say(of(2), Failed{0, killed(0)});
   EXPECT_EQ(given<Stop>(stop).size(), 4U);
   for (int rank = 0; rank < 4; ++rank) say(of(rank), Stopping{0});
   EXPECT_EQ(gang.phase(), GangPhase::kFailed);
   EXPECT_EQ(gang.culprit()->rank, 2);
+}
+
+TEST_F(AloneTest, WorkersThatFailTogetherCostOneRestart) {
+  gather_roles({kServer, kWorker, kWorker, kWorker, kWorker});
+  for (int rank = 1; rank <= 4; ++rank) {
+    now += seconds(2);
+    const auto stop = say(of(rank), Failed{0, killed(0)});
+    EXPECT_EQ(given<Stop>(stop), std::vector<ConnectionId>{of(rank)});
+    say(of(rank), Stopped{0});
+    EXPECT_EQ(gang.restarts(), 1);
+  }
+  EXPECT_EQ(given<Stop>(say(of(1), Failed{0, killed(0)})).size(), 5U) << "it fails again by itself";
+}
+
+TEST_F(AloneTest, WorkersThatLostTheSameServerCostOneRestartAndAreNamed) {
+  say(of(1), Failed{0, raised(0, Cause::kPeer, seconds(0))});
+  now += seconds(1);
+  say(of(2), Failed{0, raised(1, Cause::kPeer, seconds(0))});
+  now += seconds(2);
+  auto stop = gang.on_tick(now);
+  EXPECT_EQ(given<Stop>(stop), std::vector<ConnectionId>{of(1)});
+  EXPECT_NE(lines(stop).find("rank 0 on pod-1"), std::string::npos) << lines(stop);
+  EXPECT_EQ(gang.culprit()->rank, 0);
+  now += seconds(1);
+  stop = gang.on_tick(now);
+  EXPECT_EQ(given<Stop>(stop), std::vector<ConnectionId>{of(2)});
+  EXPECT_NE(lines(stop).find("rank 3 on pod-2"), std::string::npos) << lines(stop);
+  EXPECT_EQ(gang.restarts(), 1);
+}
+
+TEST_F(AloneTest, TheWorkerThatHasNoRestartLeftIsNamed) {
+  gather_roles({kServer, kWorker, kWorker, kWorker});
+  say(of(1), Failed{0, killed(0)});
+  say(of(1), Stopped{0});
+  now += seconds(9);
+  for (int rank = 0; rank < 4; ++rank) say(of(rank), Heartbeat{});
+  say(of(2), Failed{0, raised(0, Cause::kPeer, seconds(0))});
+  say(of(3), Failed{0, raised(0, Cause::kPeer, seconds(0))});
+  now += kPeerFailureGrace;
+  EXPECT_EQ(given<Stop>(gang.on_tick(now)).size(), 4U);
+  EXPECT_EQ(gang.culprit()->rank, 2);
+}
+
+TEST_F(AloneTest, WhatALostWorkerMeasuredLastCountsNoMore) {
+  telemetry::RankSummary summary;
+  summary.steps = 7;
+  summary.samples_per_second = 100;
+  summary.window[0] = summary.total[0] = 5;
+  for (const int rank : {1, 2}) say(of(rank), Heartbeat{{summary}});
+  gang.on_closed(of(1), now);
+  const auto job = telemetry::fold(gang.ranks(), telemetry::Span::kWindow);
+  EXPECT_EQ(job.samples_per_second, 100);
+  EXPECT_EQ(job.steps, 7U);
+  EXPECT_EQ(gang.ranks()[0].total[0], 5) << "the totals stay";
 }
 
 TEST_F(AloneTest, WaitsForTheBackOff) {
@@ -104,6 +159,7 @@ TEST_F(AloneTest, TheOthersGoOnWithoutALostWorkerWhichGetsThePresentTable) {
   const auto loss = gang.on_closed(of(1), now);
   EXPECT_TRUE(given<Stop>(loss).empty());
   EXPECT_EQ(gang.phase(), GangPhase::kRunning);
+  EXPECT_EQ(gang.missing(), std::vector<int>{1});
   EXPECT_EQ(gang.restarts(), 0);
   say(of(2), Done{0});
   EXPECT_EQ(gang.phase(), GangPhase::kRunning) << "the lost one is waited for";

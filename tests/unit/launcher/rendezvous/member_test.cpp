@@ -341,5 +341,12 @@ TEST_F(MemberTest, ARefusalEndsIt) {
   EXPECT_EQ(find<Exit>(actions)->outcome.end, End::kBadContract);
 }
 
+TEST_F(MemberTest, ARefusalByAnotherReleaseIsToldApart) {
+  member.on_connected(now);
+  const auto actions = member.on_message(Refused{"protocol 3 is not spoken here", 4}, now);
+  ASSERT_NE(find<Exit>(actions), nullptr);
+  EXPECT_EQ(find<Exit>(actions)->outcome.end, End::kOtherRelease);
+}
+
 }  // namespace
 }  // namespace paceline::rendezvous
