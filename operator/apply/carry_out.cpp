@@ -233,7 +233,8 @@ std::expected<JobPtr, Outcome> Controller::write_status(const JobPtr& job,
     // New pods are on record: findings for the last replacement do not apply to the next one.
     if (!std::ranges::equal(status.roles, job->status.roles, {}, &api::RoleStatus::incarnations,
                             &api::RoleStatus::incarnations)) {
-      memory.gone.clear();
+      // Replicas that fail alone may be lost and wait, while another one is replaced.
+      if (!status.is_true(status::kReplacing)) memory.gone.clear();
       memory.replacement_nodes.clear();
       memory.no_replacement_node.clear();
     }

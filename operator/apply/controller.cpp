@@ -5,7 +5,9 @@
 
 #include <algorithm>
 
+#include "common/contract/labels.hpp"
 #include "operator/plan/job_plan.hpp"
+#include "operator/status/phase.hpp"
 #include "operator/status/training.hpp"
 
 namespace paceline::apply {
@@ -180,9 +182,13 @@ Outcome Controller::reconcile_job(const std::string& key) {
   const auto pods = parts_.stores.pods.by_index(job->meta.uid);
   watch_summary(job, state, pods);
   // Launchers gather by the Service and the Secret, which nothing watches.
-  const bool gathers = job->status.placed() && !job->status.finished() &&
+  const bool ours = job->errors.empty() && job->job.spec.managed_by == contract::kManagedBy;
+  const bool gathers = ours && job->status.placed() && !job->status.finished() &&
                        !job->status.is_true("Running") && !job->job.metadata.deleting;
-  if (gathers) (void)surround(job, *state, true);
+  if (gathers && parts_.clock.steady() - state->surround_tried_at >= kSurroundingsHold) {
+    state->surround_tried_at = parts_.clock.steady();
+    (void)surround(job, *state, true);
+  }
   const auto decide = [&] {
     {
       const std::lock_guard lock(mutex_);
@@ -201,7 +207,7 @@ Outcome Controller::reconcile_job(const std::string& key) {
   if ((plan.queued || !plan.find_nodes.empty()) && !look_around(job, state, plan)) plan = decide();
   learn_needs(job, state, plan);
   if (plan.status.placed() && !job->status.placed() && !prepare(job, state, plan)) plan = decide();
-  const bool replaces = !plan.creates.empty() && plan.status.is_true("Restarting");
+  const bool replaces = !plan.creates.empty() && status::replaces_pods(plan.status);
   // The launchers may have restarted ranks since the last read: give the replacement their count.
   if (replaces && plan.status != job->status && !summary_is_fresh(*state)) return {};
   Outcome outcome = carry_out(job, state, plan);

@@ -39,6 +39,7 @@ struct JobState {
   std::string admitted_spec;             // JobView::fingerprint that it is of
   std::optional<Surroundings> surroundings;
   SteadyTime surrounded_at{};          // when they were last known to exist
+  SteadyTime surround_tried_at{};      // when they were last asked for while the gang gathers
   std::optional<VolumeTerms> volumes;  // as last read
   std::int64_t volumes_generation = -1;
   std::vector<plan::Need> needs;

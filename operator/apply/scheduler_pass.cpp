@@ -246,7 +246,8 @@ void Controller::SchedulerPass::queue(const observe::JobView& job) {
                         0,
                         job.job.metadata.created.value_or(WallTime{}),
                         controller_.needs_now(job, state),
-                        job.job.spec.scheduling.exclusive_nodes};
+                        job.job.spec.scheduling.exclusive_nodes,
+                        job.status.is("Placed", "RuntimeChanged")};
   std::string priority_name;
   if (auto refused = controller_.priority_of(job, priority_name, gang.priority)) {
     if (state.memory.waiting != refused) wake_.push_back(state.key);

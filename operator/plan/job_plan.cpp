@@ -95,9 +95,11 @@ Plan plan_job(const Observed& observed) {
   }
   std::vector<ReplicaState> replicas = survey(planner);
   if (create_gang(planner, replicas) || preflight(planner, replicas) ||
-      job_verdict(planner, replicas) || create_replacements(planner, replicas) ||
-      lost_nodes(planner, replicas) || bind_gang(planner, replicas) ||
-      replace_lost(planner, replicas)) {
+      mixed_releases(planner, replicas) || job_verdict(planner, replicas))
+    return done();
+  if (trains_on(planner, replicas)) report_training(planner, replicas);
+  if (create_replacements(planner, replicas) || lost_nodes(planner, replicas) ||
+      bind_gang(planner, replicas) || replace_lost(planner, replicas)) {
     return done();
   }
   report_progress(planner, replicas);

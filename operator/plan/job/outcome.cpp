@@ -27,6 +27,10 @@ Judgement judge_end(const observe::PodView& pod, const observe::GangMember& gang
     end.outcome = Outcome::kUnfit;
     end.kind = "PreflightFailed";
     end.message = end.report ? end.report->message : where + " lacks what the job requires of it";
+  } else if (verdict == "OtherRelease") {
+    end.outcome = Outcome::kMixed;
+    end.kind = "RuntimeChanged";
+    end.message = end.report->message;
   } else if (verdict == "BadContract" || (exited && gang.exit_code == contract::kExitBadContract)) {
     end.outcome = Outcome::kBadContract;
     end.message = end.report ? end.report->message : where + " could not start its command";

@@ -8,6 +8,9 @@
 // - An exit before the first step, because the pod lacks what the job requires: unfit. The gang is
 // placed elsewhere.
 //
+// - Refused by node rank 0's launcher, which is of another release: mixed. The gang is placed
+// again.
+//
 // - Terminated from outside (drain, preemption, deletion, lost node): lost. The replica is replaced
 // at no cost of a restart.
 //
@@ -33,6 +36,7 @@ enum class Outcome {
   kStopping,
   kSucceeded,
   kUnfit,
+  kMixed,
   kJobFailed,
   kBadContract,
   kLost,
@@ -41,7 +45,8 @@ enum class Outcome {
 
 struct Judgement {
   Outcome outcome = Outcome::kAbsent;
-  // Evicted, OOMKilled, ContainerKilled, RendezvousTimeout, PreflightFailed, NodeLost, Deleted
+  // Evicted, OOMKilled, ContainerKilled, RendezvousTimeout, PreflightFailed, RuntimeChanged,
+  // NodeLost, Deleted
   std::string kind;
   std::string message;  // shown to people
   std::optional<status::Report> report;

@@ -22,6 +22,7 @@ struct QueuedGang {
   WallTime created{};
   std::vector<Need> needs;
   bool exclusive_nodes = false;
+  bool copies = false;  // takes no slots: agents of several releases serve them now
 };
 
 struct RunningGang {

@@ -99,7 +99,7 @@ class Pass {
       output_.waiting.insert_or_assign(gang.id, std::move(waiting));
       return;
     }
-    if (any_slots_ && admit_with_slots(gang)) return;
+    if (any_slots_ && !gang.copies && admit_with_slots(gang)) return;
     if (auto chosen = place(gang.needs, gang.exclusive_nodes, input_.rooms)) {
       admit(gang, *chosen);
     } else {

@@ -7,7 +7,8 @@
 // Otherwise gates would only double the writes: all pods are created pinned and open. The stages
 // are Starting and Bound. The launchers' barrier keeps a part of the gang from training.
 //
-// If a pod is refused, or the set is not bound within gangTimeout, all of it is removed.
+// If a pod is refused, or the set is not bound within gangTimeout, all of it is removed. While the
+// gang trains, a replica that fails alone is bound or removed by itself.
 #include <algorithm>
 
 #include "common/base/duration.hpp"
@@ -24,6 +25,35 @@ bool has_losses(Planner& planner, const std::vector<ReplicaState>& replicas) {
   return std::ranges::any_of(replicas, [&](const ReplicaState& state) {
     return state.pod == nullptr ? planner.in.node(state.node) == nullptr : !is_live(*state.pod);
   });
+}
+
+bool is_unbound(const ReplicaState& state) {
+  return state.pod != nullptr && state.pod->node.empty() && is_live(*state.pod) &&
+         !state.pod->deleting;
+}
+
+std::string not_bound(const Planner& planner, const ReplicaState& state) {
+  std::string message = "pod " + state.pod->meta.name + " was not bound within " +
+                        format_duration(planner.spec.scheduling.gang_timeout);
+  if (!state.judgement.message.empty()) message += ": " + state.judgement.message;
+  return message;
+}
+
+/// The others train. So a replacement that is not bound in time is removed, and gets another node.
+bool bind_replacements(Planner& planner, const std::vector<ReplicaState>& replicas) {
+  bool removed = false;
+  for (const ReplicaState& state : replicas) {
+    if (!is_unbound(state)) continue;
+    const auto left = state.pod->created + planner.spec.scheduling.gang_timeout - planner.now();
+    if (left > std::chrono::nanoseconds(0)) {
+      planner.wake_after(left);
+      continue;
+    }
+    planner.set(status::kReplacing, true, "BindTimeout", not_bound(planner, state));
+    planner.remove(*state.pod);
+    removed = true;
+  }
+  return removed;
 }
 
 }  // namespace
@@ -73,6 +103,7 @@ bool create_gang(Planner& planner, std::vector<ReplicaState>& replicas) {
 }
 
 bool bind_gang(Planner& planner, const std::vector<ReplicaState>& replicas) {
+  if (trains_on(planner, replicas)) return bind_replacements(planner, replicas);
   WallTime newest{};
   const ReplicaState* unbound = nullptr;
   bool missing = false;
@@ -80,7 +111,7 @@ bool bind_gang(Planner& planner, const std::vector<ReplicaState>& replicas) {
     missing = missing || state.pod == nullptr;
     if (state.pod == nullptr) continue;
     newest = std::max(newest, state.pod->created);
-    if (state.pod->node.empty() && is_live(*state.pod) && !state.pod->deleting) unbound = &state;
+    if (is_unbound(state)) unbound = &state;
   }
   if (unbound == nullptr) {
     const bool starts = planner.status().is(status::kPlaced, "Ungated") ||
@@ -96,10 +127,7 @@ bool bind_gang(Planner& planner, const std::vector<ReplicaState>& replicas) {
     planner.wake_after(left);
     return false;
   }
-  std::string message = "pod " + unbound->pod->meta.name + " was not bound within " +
-                        format_duration(planner.spec.scheduling.gang_timeout);
-  if (!unbound->judgement.message.empty()) message += ": " + unbound->judgement.message;
-  planner.unplace("BindTimeout", message, true);
+  planner.unplace("BindTimeout", not_bound(planner, *unbound), true);
   return true;
 }
 

@@ -33,8 +33,10 @@ bool create_missing(Planner& planner, const std::vector<ReplicaState>& replicas,
 bool create_gang(Planner& planner, std::vector<ReplicaState>& replicas);
 /// preflight.cpp: the nodes that the job may not be placed on now.
 std::vector<std::string> excluded_nodes(const api::JobStatus& status, WallTime now);
-/// preflight.cpp
-bool preflight(Planner& planner, const std::vector<ReplicaState>& replicas);
+/// preflight.cpp: a replica that fails alone becomes a lost one.
+bool preflight(Planner& planner, std::vector<ReplicaState>& replicas);
+/// mixed_releases.cpp: launchers of two releases are in one gang.
+bool mixed_releases(Planner& planner, std::vector<ReplicaState>& replicas);
 /// success.cpp: true if one launcher reported, now or earlier, that the whole gang has succeeded.
 bool gang_succeeded(Planner& planner, const std::vector<ReplicaState>& replicas);
 /// success.cpp
@@ -47,6 +49,8 @@ bool lost_nodes(Planner& planner, const std::vector<ReplicaState>& replicas);
 bool bind_gang(Planner& planner, const std::vector<ReplicaState>& replicas);
 /// restart.cpp: puts replacements on record.
 bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas);
+/// progress.cpp: what the launchers measure, while node rank 0 runs.
+void report_training(Planner& planner, const std::vector<ReplicaState>& replicas);
 /// progress.cpp
 void report_progress(Planner& planner, const std::vector<ReplicaState>& replicas);
 

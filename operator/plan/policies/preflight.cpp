@@ -3,7 +3,8 @@
 // first training step. The gang is released, the job avoids the node for a while, and it is queued
 // again. No rank has run, so this costs no restart. The number of tries is bounded, because a
 // property that every pod lacks (such as a limit on locked memory) is missing on every node. The
-// job then fails and names the nodes that it tried.
+// job then fails and names the nodes that it tried. A replica that fails alone is replaced on
+// another node, while the others train.
 #include <algorithm>
 #include <set>
 
@@ -39,22 +40,25 @@ std::vector<std::string> excluded_nodes(const api::JobStatus& status, WallTime n
   return names;
 }
 
-bool preflight(Planner& planner, const std::vector<ReplicaState>& replicas) {
+bool preflight(Planner& planner, std::vector<ReplicaState>& replicas) {
   const ReplicaState* unfit = nullptr;
   std::vector<api::ExcludedNode>& record = planner.status().excluded_nodes;
   const WallTime since = std::chrono::floor<std::chrono::seconds>(planner.now());
-  for (const ReplicaState& state : replicas) {
+  const bool alone = trains_on(planner, replicas);
+  for (ReplicaState& state : replicas) {
     if (state.judgement.outcome != Outcome::kUnfit) continue;
-    if (unfit == nullptr) {
-      unfit = &state;
-      std::erase_if(record, [&](const auto& node) { return !lasts(node, planner.now()); });
-    }
-    std::erase_if(record, [&](const auto& node) { return node.name == state.node; });
+    std::erase_if(record, [&](const auto& node) { return !lasts(node, planner.now()); });
+    const auto known = std::ranges::find(record, state.node, &api::ExcludedNode::name);
+    // The pod of a replica that fails alone is seen again until it is replaced.
+    if (alone) state.judgement.outcome = Outcome::kLost;
+    if (alone && known != record.end() && known->since >= state.pod->created) continue;
+    if (!alone && unfit == nullptr) unfit = &state;
+    if (known != record.end()) record.erase(known);
     record.push_back({state.node, cut(state.judgement.message), since});
   }
-  if (unfit == nullptr) return false;
   if (record.size() > kNodesOnRecord)
     record.erase(record.begin(), record.end() - static_cast<std::ptrdiff_t>(kNodesOnRecord));
+  if (unfit == nullptr) return false;
   planner.set(status::kPreflightPassed, false, unfit->judgement.kind, unfit->judgement.message);
   std::set<WallTime> tries;
   for (const api::ExcludedNode& node : record) tries.insert(node.since);

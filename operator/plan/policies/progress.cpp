@@ -11,7 +11,7 @@ namespace {
 
 constexpr auto kTrainingInterval = std::chrono::seconds(60);
 
-void report_training(Planner& planner, const status::Report& summary) {
+void report(Planner& planner, const status::Report& summary) {
   const bool counted =
       summary.attempt > planner.status().attempt || summary.restarts > planner.status().restarts;
   planner.status().attempt = std::max(planner.status().attempt, summary.attempt);
@@ -28,6 +28,10 @@ void report_training(Planner& planner, const status::Report& summary) {
 void report_replacing(Planner& planner, const std::vector<ReplicaState>& replicas,
                       const std::string& share) {
   planner.set(status::kRunning, true, "PodsRunning", share);
+  // The reason says that replacements are on record, which the API server has refused so far.
+  if (planner.status().is_true(status::kReplacing) &&
+      planner.status().is(status::kReplacing, "Replacing"))
+    return;
   for (const ReplicaState& state : replicas) {
     const Judgement& judgement = state.judgement;
     if (judgement.outcome == Outcome::kRunning || judgement.outcome == Outcome::kSucceeded)
@@ -44,6 +48,11 @@ void report_replacing(Planner& planner, const std::vector<ReplicaState>& replica
 
 }  // namespace
 
+void report_training(Planner& planner, const std::vector<ReplicaState>& replicas) {
+  if (planner.in.memory.summary && replicas.front().judgement.outcome == Outcome::kRunning)
+    report(planner, *planner.in.memory.summary);
+}
+
 void report_progress(Planner& planner, const std::vector<ReplicaState>& replicas) {
   const auto running = std::count_if(replicas.begin(), replicas.end(), [](const ReplicaState& s) {
     return s.judgement.outcome == Outcome::kRunning;
@@ -53,8 +62,7 @@ void report_progress(Planner& planner, const std::vector<ReplicaState>& replicas
   });
   const std::string share =
       std::to_string(running) + " of " + std::to_string(replicas.size()) + " pods run";
-  if (planner.in.memory.summary && replicas.front().judgement.outcome == Outcome::kRunning)
-    report_training(planner, *planner.in.memory.summary);
+  report_training(planner, replicas);
   if (static_cast<std::size_t>(running + ended) == replicas.size()) {
     const auto& summary = planner.in.memory.summary;
     if (summary && summary->phase == "Restarting") {

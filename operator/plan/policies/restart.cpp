@@ -4,18 +4,31 @@
 // eviction, deletion and lost nodes cost nothing; a killed container costs one restart of
 // failurePolicy.maxRestarts. A loss is one attempt, whether rank 0's launcher counts it (it sees
 // the member leave) or the operator (it sees the pod leave). The loss of replicas that fail alone
-// is no attempt: their launchers join the running one.
+// is no attempt: their launchers join the running one. Each of them is replaced when it can be, and
+// waits for no other one.
 #include <algorithm>
+#include <iterator>
+#include <optional>
 
+#include "common/contract/injection.hpp"
 #include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
 namespace {
 
+/// The condition that tells of replacements on record which do not exist yet; empty if there are
+/// none.
+std::string_view replacing(Planner& planner) {
+  for (const std::string_view type : {status::kRestarting, status::kReplacing}) {
+    if (planner.status().is_true(type) && planner.status().is(type, "Replacing")) return type;
+  }
+  return {};
+}
+
 struct Loss {
   std::vector<ReplicaState*> replicas;
-  const ReplicaState* culprit = nullptr;  // the first replica whose loss costs a restart
-  bool settled = true;                    // nothing more to wait for
+  std::vector<const ReplicaState*> costly;  // the replicas whose loss costs a restart
+  bool settled = true;                      // nothing more to wait for
 };
 
 /// The first replica that keeps the gang from gathering: its pod cannot start, or was not created
@@ -32,10 +45,35 @@ bool is_evaluator(const api::Spec& spec, const api::Replica& replica) {
   return spec.roles[static_cast<std::size_t>(replica.role)].kind == api::RoleKind::kEvaluator;
 }
 
+/// True if the replica stays away: an operator with another runtime contract placed the gang, whose
+/// launchers would refuse the new one. A gang that runs does not stop for an evaluator.
+bool left_out(const Planner& planner, const api::Replica& replica) {
+  return planner.out.status.contract != contract::kRuntimeContract &&
+         is_evaluator(planner.spec, replica);
+}
+
+/// Replicas that fail alone and are absent although they are on record, since the API server
+/// refused them. create_replacements tries them again.
+bool is_refused(Planner& planner, const ReplicaState& state) {
+  return planner.in.memory.refusal && replacing(planner) == status::kReplacing &&
+         state.judgement.outcome == Outcome::kAbsent && fails_alone(planner.spec, state.replica);
+}
+
 Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
   Loss loss;
+  const bool alone = trains_on(planner, replicas);
   const ReplicaState* blocked = blocked_replica(planner, replicas);
   for (ReplicaState& state : replicas) {
+    if (alone && is_refused(planner, state)) continue;
+    if (alone && left_out(planner, state.replica)) {
+      if (state.judgement.outcome != Outcome::kAbsent) continue;
+      state.judgement.kind = "RuntimeChanged";
+      state.judgement.message =
+          "pod " + state.pod_name +
+          " is missing, and the operator was upgraded since the job was placed: launchers of both "
+          "releases cannot be in one gang, so the job goes on without this evaluator";
+      continue;
+    }
     switch (state.judgement.outcome) {
       case Outcome::kAbsent:
         if (!planner.in.memory.gone.contains(state.pod_name)) {
@@ -60,8 +98,7 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
           break;
         }
         // An evaluator never costs the training anything.
-        if (loss.culprit == nullptr && !is_evaluator(planner.spec, state.replica))
-          loss.culprit = &state;
+        if (!is_evaluator(planner.spec, state.replica)) loss.costly.push_back(&state);
         [[fallthrough]];
       case Outcome::kLost: loss.replicas.push_back(&state); break;
       default: break;
@@ -91,16 +128,24 @@ int next_attempt(const Planner& planner, const Loss& loss) {
   return std::max(known, summary->attempt) + 1;
 }
 
-std::chrono::nanoseconds pause(const Planner& planner, const Loss& loss) {
-  std::chrono::nanoseconds longest = planner.spec.failure_policy.backoff;
-  for (const ReplicaState* state : loss.replicas) {
-    // A replica that is lost again and again (its node evicts at once) is delayed from its third
-    // pod on: 1, 2, 4 … 64 s.
-    if (state->incarnation >= 2)
-      longest = std::max<std::chrono::nanoseconds>(
-          longest, std::chrono::seconds(1LL << std::min(state->incarnation - 2, 6)));
-  }
-  return longest;
+/// How long to wait before the replica is replaced.
+std::chrono::nanoseconds pause(const Planner& planner, const ReplicaState& state) {
+  std::chrono::nanoseconds pause = planner.spec.failure_policy.backoff;
+  // A replica that is lost again and again (its node evicts at once) is delayed from its third pod
+  // on: 1, 2, 4 … 64 s.
+  if (state.incarnation >= 2)
+    pause = std::max<std::chrono::nanoseconds>(
+        pause, std::chrono::seconds(1LL << std::min(state.incarnation - 2, 6)));
+  return pause;
+}
+
+/// Whether the replica cannot be replaced yet, whatever its node. The loss was noticed at `since`;
+/// another loss may have been noticed before this replica's last pod was created.
+bool waits(Planner& planner, const ReplicaState& state, WallTime since) {
+  if (state.pod) since = std::max(since, state.pod->created);
+  const auto left = since + pause(planner, state) - planner.now();
+  if (left > std::chrono::nanoseconds(0)) planner.wake_after(left);
+  return left > std::chrono::nanoseconds(0) || state.predecessor_alive;
 }
 
 bool usable(const Planner& planner, const std::string& node) {
@@ -108,31 +153,14 @@ bool usable(const Planner& planner, const std::string& node) {
   return view != nullptr && view->ready && !view->unschedulable;
 }
 
-/// The node of every replica, with the scheduler's choice for each lost one; empty while one of
-/// them has none.
-std::vector<std::string> new_nodes(Planner& planner, const Loss& loss) {
-  std::vector<std::string> nodes = planner.status().nodes();
-  bool complete = true;
-  for (const ReplicaState* state : loss.replicas) {
-    const int rank = state->replica.node_rank;
-    const auto chosen = planner.in.memory.replacement_nodes.find(rank);
-    if (chosen != planner.in.memory.replacement_nodes.end() && usable(planner, chosen->second)) {
-      nodes[static_cast<std::size_t>(rank)] = chosen->second;
-    } else {
-      planner.out.find_nodes.push_back(rank);
-      complete = false;
-    }
-  }
-  return complete ? nodes : std::vector<std::string>();
-}
-
-/// The condition that tells of replacements on record which do not exist yet; empty if there are
-/// none.
-std::string_view replacing(Planner& planner) {
-  for (const std::string_view type : {status::kRestarting, status::kReplacing}) {
-    if (planner.status().is_true(type) && planner.status().is(type, "Replacing")) return type;
-  }
-  return {};
+/// The node that the scheduler chose for the lost replica; otherwise asks for one.
+std::optional<std::string> new_node(Planner& planner, const ReplicaState& state) {
+  const int rank = state.replica.node_rank;
+  const auto chosen = planner.in.memory.replacement_nodes.find(rank);
+  if (chosen != planner.in.memory.replacement_nodes.end() && usable(planner, chosen->second))
+    return chosen->second;
+  planner.out.find_nodes.push_back(rank);
+  return std::nullopt;
 }
 
 /// A replacement that the API server refused (a full quota, a policy) is tried again, because
@@ -156,35 +184,95 @@ bool refused(Planner& planner, std::string_view condition) {
   return true;
 }
 
+/// The replicas whose replacement is on record. A replica that fails alone may be absent for
+/// another reason: it was lost, and waits for a node.
+std::vector<ReplicaState> on_record(Planner& planner, const std::vector<ReplicaState>& replicas,
+                                    std::string_view condition) {
+  if (condition != status::kReplacing) return replicas;
+  std::vector<ReplicaState> found;
+  std::ranges::copy_if(replicas, std::back_inserter(found), [&](const ReplicaState& state) {
+    return state.pod == nullptr && !state.predecessor_alive && usable(planner, state.node) &&
+           !planner.in.memory.gone.contains(state.pod_name) && !left_out(planner, state.replica);
+  });
+  return found;
+}
+
+/// No node takes any of the lost replicas. gangTimeout bounds the wait, unless the others train on.
+void wait_for_node(Planner& planner, std::string_view condition, WallTime since,
+                   const std::string& what) {
+  const bool alone = condition == status::kReplacing;
+  const auto left = since + planner.spec.scheduling.gang_timeout - planner.now();
+  const std::string& why = planner.in.memory.no_replacement_node;
+  if (left <= std::chrono::nanoseconds(0) && !alone) {
+    planner.unplace("NoReplacementNode", what + "; no node takes the replacement: " + why, true);
+    return;
+  }
+  // Before the scheduler has looked there is nothing to report.
+  if (!why.empty())
+    planner.set(condition, true, "WaitingForNode",
+                what + "; no node takes the replacement: " + why);
+  if (!alone) planner.wake_after(left);
+}
+
+/// Puts the replacements on record before any pod is created: the next reader of the status creates
+/// the same pods, not additional ones.
+void replace(Planner& planner, const std::vector<ReplicaState*>& lost,
+             const std::vector<std::string>& nodes) {
+  planner.status().set_nodes(nodes);
+  for (const ReplicaState* state : lost) {
+    const int incarnation = state->incarnation + 1;
+    planner.set_incarnation(state->replica, incarnation);
+    if (state->pod) planner.remove(*state->pod);
+    // The trainer ended but a sidecar runs: wait until the whole pod is gone.
+    if (state->pod && !state->pod->terminal()) continue;
+    planner.out.creates.push_back({state->replica.node_rank, incarnation,
+                                   nodes[static_cast<std::size_t>(state->replica.node_rank)],
+                                   false});
+  }
+}
+
+/// True if no restart is left for the loss: the job has failed.
+bool exhausted(Planner& planner, const Loss& loss) {
+  if (planner.in.memory.summary)
+    planner.status().restarts =
+        std::max(planner.status().restarts, planner.in.memory.summary->restarts);
+  const int most = planner.spec.failure_policy.max_restarts;
+  if (loss.costly.empty() || planner.status().restarts < most) return false;
+  const ReplicaState& first = *loss.costly.front();
+  nlohmann::json culprit = {{"pod", first.pod_name}, {"class", first.judgement.kind}};
+  if (first.pod && first.pod->gang) culprit["exitCode"] = first.pod->gang->exit_code;
+  planner.status().culprit = std::move(culprit);
+  planner.finish(false, "RestartsExhausted",
+                 first.judgement.message + "; failurePolicy.maxRestarts (" + std::to_string(most) +
+                     ") is spent");
+  return true;
+}
+
 }  // namespace
 
 bool create_replacements(Planner& planner, const std::vector<ReplicaState>& replicas) {
-  const std::string_view condition = replacing(planner);
+  std::string_view condition = replacing(planner);
   if (condition.empty()) return false;
-  if (refused(planner, condition)) return true;
-  const bool missing = create_missing(planner, replicas, false);
+  if (condition == status::kReplacing && !trains_on(planner, replicas)) {
+    // The others have stopped meanwhile: gangTimeout bounds what is left to wait.
+    const std::string message = planner.status().find(condition)->message;
+    planner.clear(status::kReplacing, "Replacing", message);
+    condition = status::kRestarting;
+    planner.set(condition, true, "Replacing", message);
+  }
+  // The others may lose more replicas, which do not wait for this one.
+  if (refused(planner, condition)) return condition == status::kRestarting;
+  const bool missing = create_missing(planner, on_record(planner, replicas, condition), false);
   if (!missing)
     planner.set(condition, true, "PodsStarting", planner.status().find(condition)->message);
   return missing;
 }
 
 bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
-  const Loss loss = losses(planner, replicas);
+  Loss loss = losses(planner, replicas);
   if (loss.replicas.empty()) return !loss.settled;
-  const ReplicaState& first = loss.culprit != nullptr ? *loss.culprit : *loss.replicas.front();
-  const int cost = loss.culprit != nullptr ? 1 : 0;
-  if (planner.in.memory.summary)
-    planner.status().restarts =
-        std::max(planner.status().restarts, planner.in.memory.summary->restarts);
-  if (planner.status().restarts + cost > planner.spec.failure_policy.max_restarts && cost > 0) {
-    nlohmann::json culprit = {{"pod", first.pod_name}, {"class", first.judgement.kind}};
-    if (first.pod && first.pod->gang) culprit["exitCode"] = first.pod->gang->exit_code;
-    planner.status().culprit = std::move(culprit);
-    planner.finish(false, "RestartsExhausted",
-                   first.judgement.message + "; failurePolicy.maxRestarts (" +
-                       std::to_string(planner.spec.failure_policy.max_restarts) + ") is spent");
-    return true;
-  }
+  if (exhausted(planner, loss)) return true;
+  const ReplicaState& first = loss.costly.empty() ? *loss.replicas.front() : *loss.costly.front();
   const bool alone = trains_on(planner, replicas);
   const std::string_view condition = alone ? status::kReplacing : status::kRestarting;
   const api::Condition* before = planner.status().find(condition);
@@ -196,50 +284,33 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
   }
   const WallTime since = already ? before->since : planner.now();
   if (!loss.settled) return true;
-  if (const auto left = since + pause(planner, loss) - planner.now();
-      left > std::chrono::nanoseconds(0)) {
-    planner.wake_after(left);
-    return true;
-  }
-  if (std::any_of(loss.replicas.begin(), loss.replicas.end(),
-                  [](const ReplicaState* s) { return s->predecessor_alive; }))
-    return true;
+  const std::size_t lost = loss.replicas.size();
+  std::erase_if(loss.replicas,
+                [&](const ReplicaState* state) { return waits(planner, *state, since); });
+  if (loss.replicas.empty() || (!alone && loss.replicas.size() < lost)) return true;
+  const auto cost = [&] {
+    return std::ranges::any_of(loss.costly, [&](const ReplicaState* state) {
+      return std::ranges::find(loss.replicas, state) != loss.replicas.end();
+    });
+  };
   if (planner.changed_contract()) {
-    planner.status().restarts += cost;
+    planner.status().restarts += cost() ? 1 : 0;
     return true;
   }
-  const std::vector<std::string> nodes = new_nodes(planner, loss);
-  if (nodes.empty()) {
-    const auto left = since + planner.spec.scheduling.gang_timeout - planner.now();
-    const std::string& why = planner.in.memory.no_replacement_node;
-    if (left <= std::chrono::nanoseconds(0) && !alone) {
-      planner.unplace("NoReplacementNode",
-                      first.judgement.message + "; no node takes the replacement: " + why, true);
-      return true;
-    }
-    // Before the scheduler has looked there is nothing to report.
-    if (!why.empty())
-      planner.set(condition, true, "WaitingForNode",
-                  first.judgement.message + "; no node takes the replacement: " + why);
-    if (!alone) planner.wake_after(left);
+  std::vector<std::string> nodes = planner.status().nodes();
+  std::erase_if(loss.replicas, [&](const ReplicaState* state) {
+    auto node = new_node(planner, *state);
+    if (node) nodes[static_cast<std::size_t>(state->replica.node_rank)] = std::move(*node);
+    return !node;
+  });
+  if (loss.replicas.empty() || (!alone && loss.replicas.size() < lost)) {
+    wait_for_node(planner, condition, since, first.judgement.message);
     return true;
   }
-  // Recorded before any pod is created: the next reader of the status creates the same pods, not
-  // additional ones.
   planner.set(condition, true, "Replacing", first.judgement.message);
-  planner.status().set_nodes(nodes);
-  planner.status().restarts += cost;
+  planner.status().restarts += cost() ? 1 : 0;
   if (!alone) planner.status().attempt = next_attempt(planner, loss);
-  for (const ReplicaState* state : loss.replicas) {
-    const int incarnation = state->incarnation + 1;
-    planner.set_incarnation(state->replica, incarnation);
-    if (state->pod) planner.remove(*state->pod);
-    // The trainer ended but a sidecar runs: wait until the whole pod is gone.
-    if (state->pod && !state->pod->terminal()) continue;
-    planner.out.creates.push_back({state->replica.node_rank, incarnation,
-                                   nodes[static_cast<std::size_t>(state->replica.node_rank)],
-                                   false});
-  }
+  replace(planner, loss.replicas, nodes);
   return true;
 }
 

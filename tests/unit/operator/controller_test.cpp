@@ -106,6 +106,29 @@ TEST(Controller, ALostPodIsOneAttemptThoughTheLauncherCountsItToo) {
   }
 }
 
+TEST(Controller, AWorkerThatIsReplacedAloneGetsTheCountOfItsGang) {
+  ControllerBench bench;
+  bench.add_node("n0", 4);
+  const auto role = [](const char* name, const char* kind) {
+    const json container = {{"name", "trainer"}, {"image", "i"}, {"command", {"train"}}};
+    return json{{"name", name},
+                {"kind", kind},
+                {"replicas", 1},
+                {"template", {{"spec", {{"containers", json::array({container})}}}}}};
+  };
+  bench.add_job("j",
+                {{"roles", json::array({role("ps", "ParameterServer"), role("w", "Worker")})}});
+  bench.settle();
+  ASSERT_EQ(bench.job("j")["status"]["phase"], "Running") << bench.job("j")["status"].dump(1);
+  const json known = {{"version", 1}, {"phase", "Running"}, {"attempt", 0}, {"restarts", 2}};
+  bench.advance(std::chrono::seconds(20));
+  bench.summary = known.dump();  // the worker's ranks failed since the last read
+  bench.cluster().erase(kube::kPods, "default", "j-w-0-0");
+  bench.settle();
+  ASSERT_EQ(bench.pods("j").size(), 2U);
+  EXPECT_EQ(setting_of(bench.pods("j")[1], "RESTARTS"), "2");
+}
+
 TEST(Controller, AJobThatRequiresGpuDirectWaitsForANodeThatHasIt) {
   ControllerBench bench;
   bench.add_node("n0", 4);

@@ -39,7 +39,7 @@ std::vector<std::shared_ptr<const observe::PodView>> JobBench::views() const {
     view->meta.name = name;
     view->meta.ns = "default";
     view->meta.uid = pod.uid;
-    view->node = pod.gated ? "" : pod.node;
+    view->node = pod.gated || pod.unbound ? "" : pod.node;
     view->phase = pod.phase;
     view->deleting = pod.deleting;
     view->created = pod.created;
@@ -97,7 +97,14 @@ void JobBench::carry_out(const Plan& plan) {
     }
   }
   const std::vector<api::Replica> replicas = api::replicas_of(job.job.spec);
+  if (!plan.creates.empty()) memory.refusal.reset();
   for (const CreatePod& create : plan.creates) {
+    if (refused.contains(create.node_rank)) {
+      memory.refusal = Waiting{"CreateRefused", "exceeded quota"};
+      memory.retry_at = now + std::chrono::seconds(10);
+      ++refusals;
+      continue;
+    }
     const std::string name = render::pod_name(
         job.job, replicas[static_cast<std::size_t>(create.node_rank)], create.incarnation);
     BenchPod pod;
@@ -115,8 +122,13 @@ void JobBench::carry_out(const Plan& plan) {
     if (!pods.contains(name)) memory.gone.insert(name);
   }
   // The scheduler offers every lost replica its old node.
-  for (const int rank : plan.find_nodes)
-    memory.replacement_nodes[rank] = job.status.nodes()[static_cast<std::size_t>(rank)];
+  for (const int rank : plan.find_nodes) {
+    if (no_node.contains(rank)) {
+      memory.no_replacement_node = "0 nodes are free";
+    } else {
+      memory.replacement_nodes[rank] = job.status.nodes()[static_cast<std::size_t>(rank)];
+    }
+  }
   if (!plan.creates.empty()) {  // as the controller does
     memory.summary.reset();
     memory.replacement_nodes.clear();

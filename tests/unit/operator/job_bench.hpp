@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct BenchPod {
   int incarnation = 0;
   bool gated = true;
   bool deleting = false;
+  bool unbound = false;  // the scheduler does not take it
   bool lingers = false;  // a deletion leaves it terminating
   bool sidecar = false;  // runs on after the trainer
   WallTime created{};
@@ -66,6 +68,9 @@ class JobBench {
   // nodes that are not simply ready
   std::map<std::string, std::shared_ptr<const observe::NodeView>> nodes;
   WallTime now{std::chrono::sys_days(std::chrono::year(2026) / 1 / 1)};
+  std::set<int> no_node;  // node ranks that no node takes
+  std::set<int> refused;  // node ranks whose pods the API server refuses
+  int refusals = 0;
   int created = 0;
   bool job_deleted = false;
   bool gated = true;  // something may hold back a part of the gang

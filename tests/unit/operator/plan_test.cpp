@@ -86,6 +86,11 @@ TEST(Scheduler, AGangHasSlotsWhereAllOfItHasThemAndElseCopies) {
   output = schedule(bounded.input);
   EXPECT_EQ(output.placements.size(), 1U);
   EXPECT_TRUE(output.slotted.empty());
+  // Nor does a gang whose last pods found launchers of two releases.
+  Fleet mixed({offers(node("b", 4), 2)});
+  mixed.queue("pair", 2, 1);
+  mixed.input.queued.front().copies = true;
+  EXPECT_TRUE(schedule(mixed.input).slotted.empty());
 }
 
 TEST(Scheduler, WholeGangOrNothing) {

@@ -75,6 +75,16 @@ TEST_F(SurroundingsTest, AreMadeAgainBeforeAReplacement) {
   expect_the_same();
 }
 
+TEST_F(SurroundingsTest, OfAJobThatAnotherControllerManagesAreNotMade) {
+  bench.pods_wait = true;
+  place_job();
+  delete_surroundings(bench);
+  bench.patch_job("j", {{"spec", {{"managedBy", "example.com/other"}}}});
+  bench.advance(kMinute);
+  bench.settle();
+  EXPECT_TRUE(bench.cluster().objects(kube::kSecrets).empty());
+}
+
 TEST_F(SurroundingsTest, GetAnotherAddressIfTheOldOneIsTaken) {
   bench.pods_wait = true;
   place_job();

@@ -131,6 +131,139 @@ TEST_F(AloneTest, AWorkerOnASilentNodeIsReplacedOnceItsLauncherIsMissed) {
   EXPECT_EQ(bench.status().attempt, 0);
 }
 
+TEST_F(AloneTest, AnEvaluatorWithoutANodeHoldsUpNothing) {
+  bench.no_node = {3};
+  bench.pods.erase("j-eval-0-0");
+  EXPECT_TRUE(runs_through());
+  EXPECT_TRUE(bench.status().is(status::kReplacing, "WaitingForNode"));
+  bench.memory.summary = summary(false);
+  bench.memory.summary->training = {{"step", 7}};
+  bench.step();
+  EXPECT_EQ(bench.status().training["step"], 7) << "what the others measure is still told";
+  bench.end(1, 137);
+  EXPECT_TRUE(runs_through());
+  EXPECT_EQ(bench.pod(1).incarnation, 1);
+  EXPECT_EQ(bench.status().restarts, 1);
+  EXPECT_EQ(bench.pod_names().size(), 3U) << "the evaluator still waits";
+  bench.no_node.clear();
+  EXPECT_TRUE(runs_through());
+  EXPECT_EQ(bench.pod(3).incarnation, 1);
+  EXPECT_EQ(bench.status().restarts, 1) << "counted once";
+}
+
+TEST_F(AloneTest, AReplicaThatIsDelayedHoldsUpNoOther) {
+  for (int i = 0; i < 2; ++i) {
+    bench.end(3, 137);
+    bench.run();
+  }
+  bench.end(3, 137);
+  bench.step();
+  bench.pods.erase("j-w-0-0");
+  EXPECT_TRUE(runs_through());
+  EXPECT_EQ(bench.pod(1).incarnation, 1);
+  EXPECT_EQ(bench.pod(3).incarnation, 2) << "lost for the third time";
+  bench.advance(std::chrono::seconds(2));
+  EXPECT_TRUE(runs_through());
+  EXPECT_EQ(bench.pod(3).incarnation, 3);
+}
+
+TEST_F(AloneTest, AReplacementThatIsRefusedHoldsUpNoOther) {
+  bench.refused = {1};
+  bench.pods.erase("j-w-0-0");
+  EXPECT_TRUE(runs_through());
+  EXPECT_EQ(bench.refusals, 1) << "tried again after a pause";
+  bench.end(2, 137);
+  EXPECT_TRUE(runs_through());
+  EXPECT_EQ(bench.pod(2).incarnation, 1);
+  EXPECT_LE(bench.refusals, 2);
+  bench.advance(std::chrono::seconds(10));
+  bench.refused.clear();
+  EXPECT_TRUE(runs_through());
+  EXPECT_EQ(bench.pod_names().size(), 4U);
+}
+
+TEST_F(AloneTest, ARefusalDoesNotKeepALostServerAway) {
+  bench.refused = {1};
+  bench.pods.erase("j-w-0-0");
+  bench.settle();
+  bench.end(0, 143);
+  bench.settle();
+  EXPECT_EQ(bench.status().phase, "Restarting");
+  EXPECT_FALSE(bench.status().is_true(status::kReplacing));
+  bench.advance(minutes(3));
+  bench.settle();
+  EXPECT_EQ(bench.status().phase, "Queued") << "gangTimeout bounds the wait";
+}
+
+TEST_F(AloneTest, AReplacementThatIsNotBoundGetsAnotherNode) {
+  bench.pods.erase("j-w-0-0");
+  bench.settle();
+  bench.pod(1).unbound = true;
+  bench.advance(minutes(1));
+  bench.settle();
+  EXPECT_EQ(bench.pod(1).incarnation, 1);
+  bench.advance(minutes(2));
+  EXPECT_TRUE(runs_through());
+  EXPECT_EQ(bench.pod(1).incarnation, 2);
+  EXPECT_EQ(bench.pod(0).incarnation, 0);
+}
+
+TEST_F(AloneTest, APodThatLacksWhatTheJobRequiresIsReplacedElsewhere) {
+  bench.end(3, 67, {{"version", 1}, {"verdict", "PreflightFailed"}, {"message", "no GPU"}});
+  EXPECT_TRUE(runs_through());
+  EXPECT_EQ(bench.pod(3).incarnation, 1);
+  ASSERT_EQ(bench.status().excluded_nodes.size(), 1U);
+  EXPECT_EQ(bench.status().excluded_nodes[0].name, "n3");
+  EXPECT_EQ(bench.status().restarts, 0);
+}
+
+TEST_F(AloneTest, AReplacementOfAnotherReleaseIsReplacedAndAGangOfTwoIsPlacedAgain) {
+  const json refused = {{"version", 1}, {"verdict", "OtherRelease"}, {"message", "protocol 9"}};
+  bench.pods.erase("j-w-0-0");
+  bench.run();
+  bench.end(1, 65, refused);
+  EXPECT_TRUE(runs_through());
+  EXPECT_EQ(bench.pod(1).incarnation, 2);
+  bench.run();
+  bench.end(2, 65, refused);
+  bench.settle();
+  EXPECT_EQ(bench.status().phase, "Queued");
+  EXPECT_EQ(bench.status().reason, "RuntimeChanged");
+  EXPECT_EQ(bench.status().restarts, 0);
+}
+
+TEST_F(AloneTest, AnUpgradeLeavesALostEvaluatorAway) {
+  bench.job.status.contract = 1;
+  bench.pods.erase("j-eval-0-0");
+  EXPECT_TRUE(runs_through());
+  EXPECT_TRUE(bench.status().is(status::kReplacing, "RuntimeChanged"));
+  bench.pods.erase("j-w-0-0");
+  bench.settle();
+  EXPECT_EQ(bench.status().reason, "RuntimeChanged") << "a worker is needed";
+  EXPECT_EQ(bench.status().phase, "Queued");
+}
+
+TEST_F(AloneTest, APodWhoseLauncherIsThereStaysThoughAnotherIsMissing) {
+  for (const char* name : {"n0", "n1", "n2", "n3"}) {
+    auto node = std::make_shared<observe::NodeView>();
+    node->meta.name = name;
+    node->ready = bench.pod(2).node != name;
+    node->ready_since = bench.now;
+    bench.nodes[name] = node;
+  }
+  bench.no_node = {3};
+  bench.pods.erase("j-eval-0-0");
+  bench.advance(minutes(10));
+  bench.memory.summary = summary(false);
+  bench.memory.summary->missing = {3};
+  bench.memory.summary_at = bench.now;
+  runs_through();
+  EXPECT_TRUE(bench.pods.contains("j-w-1-0")) << "only the kubelet is silent";
+  bench.memory.summary->missing = {2, 3};
+  runs_through();
+  EXPECT_FALSE(bench.pods.contains("j-w-1-0"));
+}
+
 TEST(Alone, WorkersWithoutServersOrWithASchedulerStopTogether) {
   for (const char* kind : {"Worker", "Scheduler"}) {
     JobBench bench(AloneTest::spec(kind));
