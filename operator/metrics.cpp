@@ -3,6 +3,7 @@
 
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
@@ -17,6 +18,18 @@ void counter(prometheus::Registry& registry, const char* name, const char* help,
 
 void gauge(prometheus::Registry& registry, const char* name, const char* help, double value) {
   prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({}).Set(value);
+}
+
+void pass_times(prometheus::Registry& registry, const apply::PassTimes& times) {
+  const prometheus::Histogram::BucketBoundaries bounds(times.kBounds.begin(), times.kBounds.end());
+  prometheus::BuildHistogram()
+      .Name("paceline_operator_scheduler_pass_seconds")
+      .Help("Wall time of a pass over the queue.")
+      .Register(registry)
+      .Add({}, bounds)
+      .ObserveMultiple({times.buckets.begin(), times.buckets.end()}, times.total_s);
+  gauge(registry, "paceline_operator_scheduler_pass_longest_seconds",
+        "The longest pass since the process started.", times.longest_s);
 }
 
 }  // namespace
@@ -40,6 +53,7 @@ std::string operator_metrics(const OperatorState& state) {
           counters.internal_errors);
   counter(registry, "paceline_operator_scheduler_passes_total", "Passes over the queue.",
           counters.scheduler_passes);
+  pass_times(registry, counters.pass_times);
   gauge(registry, "paceline_operator_leading", "1 while this process is the leader.",
         state.leading ? 1 : 0);
   gauge(registry, "paceline_operator_queue_depth", "Keys that wait for a worker.",

@@ -32,6 +32,7 @@
 #include "operator/apply/actuator.hpp"
 #include "operator/apply/agents.hpp"
 #include "operator/apply/job_state.hpp"
+#include "operator/apply/pass_times.hpp"
 #include "operator/apply/stores.hpp"
 #include "operator/apply/summary_poller.hpp"
 #include "operator/plan/job/plan.hpp"
@@ -71,6 +72,7 @@ struct Counters {
   std::uint64_t errors = 0;
   std::uint64_t internal_errors = 0;
   std::uint64_t scheduler_passes = 0;
+  PassTimes pass_times;
   std::map<std::string, std::int64_t> jobs_by_phase;
 };
 

@@ -179,6 +179,7 @@ std::optional<std::chrono::nanoseconds> Controller::schedule() {
     const std::lock_guard lock(mutex_);
     if (queued_.empty() && wants_node_.empty()) return std::nullopt;  // as for most pods that end
   }
+  const SteadyTime began = parts_.clock.steady();
   const Snapshot snapshot(parts_.stores);
   std::unique_lock lock(mutex_);
   ++counters_.scheduler_passes;
@@ -186,6 +187,7 @@ std::optional<std::chrono::nanoseconds> Controller::schedule() {
   // Pods of a deleted job take room until they end, also those that the cache has not seen yet.
   if (snapshot.pods_version < pass.orphans_version()) return kPassWait;
   for (const std::string& key : pass.run(lock)) parts_.enqueue(key);
+  counters_.pass_times.add(parts_.clock.steady() - began);
   return std::nullopt;
 }
 

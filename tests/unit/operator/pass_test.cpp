@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "operator/metrics.hpp"
 #include "tests/unit/operator/controller_bench.hpp"
 
 namespace paceline::apply {
@@ -60,6 +61,34 @@ TEST(Pass, OthersUseTheControllerMeanwhile) {
   bool answered = false;
   for (int i = 0; i < 20 && !answered; ++i) answered = answers_meanwhile();
   EXPECT_TRUE(answered) << "the controller answers nobody while it computes";
+}
+
+TEST(Pass, ItsTimeIsMeasured) {
+  PassTimes times;
+  for (const int ms : {1, 3, 3, 12000}) times.add(std::chrono::milliseconds(ms));
+  EXPECT_EQ(times.buckets[1], 1U) << "a bound belongs to its bucket";
+  EXPECT_EQ(times.buckets[3], 2U);
+  EXPECT_EQ(times.buckets.back(), 1U);
+  EXPECT_DOUBLE_EQ(times.longest_s, 12);
+  OperatorState state;
+  state.counters.pass_times = times;
+  const std::string text = operator_metrics(state);
+  EXPECT_NE(text.find("scheduler_pass_seconds_bucket{le=\"0.005\"} 3\n"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("scheduler_pass_seconds_count 4\n"), std::string::npos);
+  EXPECT_NE(text.find("scheduler_pass_longest_seconds 12\n"), std::string::npos);
+}
+
+TEST(Pass, EachIsCountedWithItsTime) {
+  ControllerBench bench;
+  bench.add_node("n0", 4);
+  bench.add_job("j");
+  bench.settle();
+  const Counters counters = bench.controller().counters();
+  std::uint64_t timed = 0;
+  for (const std::uint64_t bucket : counters.pass_times.buckets) timed += bucket;
+  EXPECT_GT(timed, 0U);
+  EXPECT_LE(timed, counters.scheduler_passes);
 }
 
 TEST(Pass, NoneWhileNoJobWaits) {
