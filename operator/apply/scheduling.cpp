@@ -62,8 +62,20 @@ std::vector<plan::Need> Controller::needs_now(const observe::JobView& job, JobSt
 Done Controller::look_at_volumes(const JobPtr& job, const std::shared_ptr<JobState>& state) {
   auto volumes = read_volumes(parts_.api, job->job);
   if (!volumes) return volumes.error();
+  const auto nodes = volumes->limited.empty()
+                         ? std::vector<std::shared_ptr<const observe::NodeView>>()
+                         : parts_.stores.nodes.list();
   const std::lock_guard lock(mutex_);
-  state->volumes = std::move(*volumes);
+  for (const LimitedClaim& claim : volumes->limited) {
+    std::vector<observe::Resources> each;
+    for (const plan::Need& need : needs_of(*job, *state)) each.push_back(need.each);
+    if (auto refused = sharing_refusal(claim, job->job.spec, each, nodes)) {
+      Done done;
+      done.refusal = std::move(refused);
+      return done;
+    }
+  }
+  state->volumes = std::move(volumes->terms);
   state->volumes_generation = job->job.metadata.generation;
   state->needs_spec.clear();
   return {};

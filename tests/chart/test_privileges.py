@@ -261,6 +261,7 @@ def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]])
         "/persistentvolumeclaims": {"get"},
         "/persistentvolumes": {"get"},
         "storage.k8s.io/storageclasses": {"get"},
+        "storage.k8s.io/csidrivers": {"get"},
         "events.k8s.io/events": {"create", "patch"},
     }
     assert rules(objects, "Role", "paceline-operator") == {

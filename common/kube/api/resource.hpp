@@ -35,6 +35,7 @@ inline constexpr Resource kPriorityClasses{"scheduling.k8s.io", "v1", "priorityc
                                            "PriorityClass", false};
 inline constexpr Resource kStorageClasses{"storage.k8s.io", "v1", "storageclasses", "StorageClass",
                                           false};
+inline constexpr Resource kCsiDrivers{"storage.k8s.io", "v1", "csidrivers", "CSIDriver", false};
 inline constexpr Resource kLeases{"coordination.k8s.io", "v1", "leases", "Lease"};
 inline constexpr Resource kEvents{"events.k8s.io", "v1", "events", "Event"};
 inline constexpr Resource kCrds{"apiextensions.k8s.io", "v1", "customresourcedefinitions",

@@ -35,4 +35,21 @@ std::optional<Waiting> claim_refusal(const ClaimUse& use, const std::string& ns,
                                      const nlohmann::json& claim,
                                      const nlohmann::json& storage_class);
 
+/// How many may use a volume at the same time.
+enum class Sharing { kAny, kOneNode, kOnePod };
+
+/// The driver of a CSI volume; empty for others.
+std::string driver_of(const nlohmann::json& volume);
+
+/// What Kubernetes enforces of the access modes of a bound claim. ReadWriteOnce limits volumes that
+/// are attached to a node, and no others: a file system of the network works on many nodes all the
+/// same. `driver` is the CSIDriver of a CSI volume, null if it does not exist or is not known.
+Sharing sharing_of(const nlohmann::json& claim, const nlohmann::json& volume,
+                   const nlohmann::json& driver);
+
+/// Why `pods` pods cannot share the claim. `apart` says why they come to several nodes; empty if
+/// one node may hold them all.
+std::optional<Waiting> sharing_refusal(const ClaimUse& use, Sharing sharing, int pods,
+                                       const std::string& apart);
+
 }  // namespace paceline::plan

@@ -174,5 +174,112 @@ TEST(Volumes, AGangThatFitsOnlyOutOfReachWaitsAndSaysSo) {
       << bench.job("j")["status"]["message"];
 }
 
+json shared(const char* mode, const json& source) {
+  json volume = {{"metadata", {{"name", "pv"}}}, {"spec", source}};
+  volume["spec"]["accessModes"] = json::array({mode});
+  return volume;
+}
+
+json of_csi(const char* driver) { return {{"csi", {{"driver", driver}}}}; }
+
+TEST(Volumes, WhatKubernetesEnforcesOfAccessModes) {
+  const json required = {{"spec", {{"attachRequired", true}}}};
+  const json not_required = {{"spec", {{"attachRequired", false}}}};
+  const json local = {{"hostPath", {{"path", "/data"}}}};
+  const json nfs = {{"nfs", {{"server", "nfs"}}}};
+  const json block = {{"iscsi", {{"lun", 0}}}};
+  struct Case {
+    const char* mode;
+    json source, driver;
+    plan::Sharing sharing;
+  };
+  const Case cases[] = {
+      {"ReadWriteOnce", of_csi("disk"), required, plan::Sharing::kOneNode},
+      {"ReadWriteOnce", of_csi("disk"), nullptr, plan::Sharing::kOneNode},
+      {"ReadWriteOnce", of_csi("files"), not_required, plan::Sharing::kAny},
+      {"ReadWriteMany", of_csi("disk"), required, plan::Sharing::kAny},
+      {"ReadOnlyMany", of_csi("disk"), required, plan::Sharing::kAny},
+      {"ReadWriteOnce", block, nullptr, plan::Sharing::kOneNode},
+      {"ReadWriteOnce", nfs, nullptr, plan::Sharing::kAny},
+      {"ReadWriteOnce", local, nullptr, plan::Sharing::kAny},
+      {"ReadWriteOncePod", local, nullptr, plan::Sharing::kOnePod},
+  };
+  for (const Case& test : cases) {
+    json bound = claim("Bound", "local", "pv");
+    bound["spec"]["accessModes"] = json::array({test.mode});
+    EXPECT_EQ(plan::sharing_of(bound, shared(test.mode, test.source), test.driver), test.sharing)
+        << test.mode << " " << test.source.dump() << " " << test.driver.dump();
+  }
+}
+
+/// A job of two pods that mount the claim, whose volume is a disk.
+class SharedVolume : public testing::Test {
+ protected:
+  void place(const char* mode, int cpus_of_a_node, bool exclusive = false) {
+    for (const char* node : {"n0", "n1", "n2"}) bench.add_node(node, cpus_of_a_node);
+    json bound = claim("Bound", "local", "pv");
+    bound["spec"]["accessModes"] = json::array({mode});
+    bench.create(kube::kPersistentVolumeClaims, "default", bound);
+    bench.create(kube::kPersistentVolumes, "", shared(mode, of_csi("disk")));
+    json spec = mounting("data");
+    spec["scheduling"] = {{"exclusiveNodes", exclusive}};
+    bench.add_job("j", spec);
+    bench.settle();
+  }
+  std::string reason() { return bench.job("j")["status"].value("reason", ""); }
+  std::string message() { return bench.job("j")["status"].value("message", ""); }
+
+  apply::ControllerBench bench;
+};
+
+TEST_F(SharedVolume, OfOneNodeIsRefusedByNameIfNoNodeHoldsAllPods) {
+  place("ReadWriteOnce", 1);
+  EXPECT_EQ(reason(), "VolumeReadWriteOnce");
+  EXPECT_EQ(message(),
+            "spec.roles[0].template.spec.volumes[1].persistentVolumeClaim.claimName: "
+            "PersistentVolumeClaim \"data\" has access mode ReadWriteOnce, so its volume is "
+            "attached to one node at a time, but 2 pods of this job mount it, and no node is large "
+            "enough for all of them; use a claim with ReadWriteMany or ReadOnlyMany, or give each "
+            "pod one of its own (volumes[].ephemeral)");
+  EXPECT_TRUE(bench.pods("j").empty());
+  const std::uint64_t writes = bench.writes();
+  for (int i = 0; i < 5; ++i) bench.advance(minutes(2));
+  EXPECT_EQ(bench.writes(), writes);
+  bench.add_node("large", 4);
+  bench.advance(minutes(2));
+  EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << message();
+}
+
+TEST_F(SharedVolume, OfOneNodeIsRefusedIfEachPodHasANodeOfItsOwn) {
+  place("ReadWriteOnce", 8, true);
+  EXPECT_EQ(reason(), "VolumeReadWriteOnce");
+  EXPECT_NE(message().find("exclusiveNodes"), std::string::npos) << message();
+}
+
+TEST_F(SharedVolume, OfOneNodeIsTakenIfANodeMayHoldAllPods) {
+  place("ReadWriteOnce", 8);
+  EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << message();
+}
+
+TEST_F(SharedVolume, OfManyNodesIsTaken) {
+  place("ReadWriteMany", 1, true);
+  EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << message();
+}
+
+TEST_F(SharedVolume, OfOnePodIsRefused) {
+  place("ReadWriteOncePod", 8);
+  EXPECT_EQ(reason(), "VolumeReadWriteOncePod");
+  EXPECT_NE(message().find("so one pod can use it, but 2 pods of this job mount it"),
+            std::string::npos)
+      << message();
+}
+
+TEST_F(SharedVolume, IsTakenIfTheDriverAttachesNothing) {
+  bench.create(kube::kCsiDrivers, "",
+               {{"metadata", {{"name", "disk"}}}, {"spec", {{"attachRequired", false}}}});
+  place("ReadWriteOnce", 1);
+  EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << message();
+}
+
 }  // namespace
 }  // namespace paceline
