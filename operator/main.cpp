@@ -20,6 +20,7 @@
 #include "common/kube/control/leader_election.hpp"
 #include "common/net/address.hpp"
 #include "common/service/stop_signals.hpp"
+#include "operator/job_tokens.hpp"
 #include "operator/metrics.hpp"
 #include "operator/worker_pool.hpp"
 
@@ -42,16 +43,15 @@ int die(const Error& error) {
   return 1;
 }
 
-/// A job's token: 128 bits from the system's generator.
-std::string random_token() {
+/// 128 bits from the system's generator.
+std::string random_bits() {
   std::random_device device;
-  std::string token;
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  for (int i = 0; i < 8; ++i) {
+  std::string bits;
+  for (int i = 0; i < 4; ++i) {
     std::uint32_t word = device();
-    for (int k = 0; k < 8; ++k, word >>= 4U) token += kDigits[word & 15U];
+    for (int k = 0; k < 4; ++k, word >>= 8U) bits += static_cast<char>(word & 255U);
   }
-  return token;
+  return bits;
 }
 
 Result<std::string> fetch_summary(const std::string& ip, const std::string& token) {
@@ -163,9 +163,10 @@ int run(const Options& options) {
   apply::PoolExecutor executor(options.writers);
   kube::EventRecorder events(lease_api, clock, "paceline.dev/operator",
                              options.identity.empty() ? "paceline-operator" : options.identity);
+  JobTokens tokens(api, options.ns, random_bits);
   apply::Controller controller(
-      {api, clock, stores, executor, [&](const std::string& key) { queue.add(key); }, random_token,
-       fetch_summary,
+      {api, clock, stores, executor, [&](const std::string& key) { queue.add(key); },
+       [&](const std::string& job_uid) { return tokens.of(job_uid); }, fetch_summary,
        [&](const api::TrainingJob& job, const api::JobStatus& before, const api::JobStatus& after) {
          // That a new job is queued says nothing yet: its next phase, or why it waits, does.
          if (!before.phase.empty() || after.reason != "Queued")
@@ -235,7 +236,8 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", PACELINE_VERSION);
   app.add_option("--kubeconfig", options.kubeconfig,
                  "default: $KUBECONFIG, then the pod's service account");
-  app.add_option("--namespace", options.ns, "namespace of the Lease")
+  app.add_option("--namespace", options.ns,
+                 "namespace of the Lease and of the key of the jobs' tokens")
       ->envname("POD_NAMESPACE")
       ->capture_default_str();
   app.add_option("--identity", options.identity, "holder of the Lease; default: host and port")

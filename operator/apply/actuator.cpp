@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <mutex>
 
-#include "common/base/base64.hpp"
 #include "common/kube/api/object_version.hpp"
 #include "operator/observe/views.hpp"
 #include "operator/render/names.hpp"
@@ -17,6 +16,16 @@ using nlohmann::json;
 bool final_refusal(const Error& error) {
   return error.code == Code::kForbidden || error.code == Code::kInvalid ||
          error.code == Code::kNotFound;
+}
+
+Done not_created(const Error& error) {
+  Done done;
+  if (final_refusal(error)) {
+    done.refusal = plan::Waiting{"CreateRefused", error.message};
+  } else {
+    done.error = error;
+  }
+  return done;
 }
 
 /// Collects the results of parallel calls.
@@ -61,27 +70,17 @@ std::string owner_of(const std::string& object) {
 
 }  // namespace
 
-Actuator::Actuator(kube::Api& api, Executor& executor, Settings settings,
-                   std::function<std::string()> new_token)
-    : api_(api),
-      executor_(executor),
-      settings_(std::move(settings)),
-      new_token_(std::move(new_token)) {}
+Actuator::Actuator(kube::Api& api, Executor& executor, Settings settings, TokenSource tokens)
+    : api_(api), executor_(executor), settings_(std::move(settings)), tokens_(std::move(tokens)) {}
 
 std::expected<std::string, Done> Actuator::make(const kube::Resource& resource,
                                                 const api::TrainingJob& job, const json& object) {
   const std::string name = object["metadata"]["name"];
-  Done failure;
   auto created = api_.create(resource, job.metadata.name_space, object.dump());
   if (created) return *created;
-  if (created.error().code != Code::kAlreadyExists) {
-    if (final_refusal(created.error())) {
-      failure.refusal = plan::Waiting{"CreateRefused", created.error().message};
-    } else {
-      failure.error = created.error();
-    }
-    return std::unexpected(failure);
-  }
+  if (created.error().code != Code::kAlreadyExists)
+    return std::unexpected(not_created(created.error()));
+  Done failure;
   auto found = api_.get(resource, job.metadata.name_space, name);
   if (!found) {
     failure.error = found.error();
@@ -96,12 +95,21 @@ std::expected<std::string, Done> Actuator::make(const kube::Resource& resource,
   return *found;
 }
 
+std::optional<Done> Actuator::make_secret(const api::TrainingJob& job, const std::string& token) {
+  const auto created = api_.create(kube::kSecrets, job.metadata.name_space,
+                                   render::render_secret(job, token).dump());
+  // One of this name is the job's, and has the same token.
+  if (created || created.error().code == Code::kAlreadyExists) return std::nullopt;
+  return not_created(created.error());
+}
+
 std::expected<Surroundings, Done> Actuator::surround(const api::TrainingJob& job,
                                                      const std::optional<Surroundings>& known) {
+  const auto token = token_of(job);
+  if (!token) return std::unexpected(not_created(token.error()));
   std::expected<std::string, Done> service;
   std::expected<std::string, Done> headless;
-  std::expected<std::string, Done> secret;
-  const std::string token = known ? known->token : new_token_();
+  std::optional<Done> no_secret;
   executor_.run(
       {[&] {
          const std::string address = known ? known->rendezvous_ip : "";
@@ -110,8 +118,9 @@ std::expected<Surroundings, Done> Actuator::surround(const api::TrainingJob& job
            service = make(kube::kServices, job, render::render_rendezvous_service(job));
        },
        [&] { headless = make(kube::kServices, job, render::render_headless_service(job)); },
-       [&] { secret = make(kube::kSecrets, job, render::render_secret(job, token)); }});
-  for (const auto* result : {&service, &headless, &secret}) {
+       [&] { no_secret = make_secret(job, *token); }});
+  if (no_secret) return std::unexpected(*no_secret);
+  for (const auto* result : {&service, &headless}) {
     if (!*result) return std::unexpected(result->error());
   }
   const json address =
@@ -123,18 +132,7 @@ std::expected<Surroundings, Done> Actuator::surround(const api::TrainingJob& job
               "Service " + render::rendezvous_service_name(job) + " has no ClusterIP yet", true};
     return std::unexpected(failure);
   }
-  // If the Secret existed already, its pods know its token, not the new one.
-  const json encoded =
-      json::parse(*secret, nullptr, false).value("/data/token"_json_pointer, json());
-  if (!encoded.is_string()) return Surroundings{address.get<std::string>(), token};
-  auto stored = decode_base64(encoded.get<std::string>());
-  if (!stored) {
-    Done failure;
-    failure.error = std::move(stored.error());
-    failure.error->message.insert(0, "Secret " + render::secret_name(job) + ", data.token: ");
-    return std::unexpected(failure);
-  }
-  return Surroundings{address.get<std::string>(), std::move(*stored)};
+  return Surroundings{address.get<std::string>()};
 }
 
 render::PodInputs Actuator::inputs(const plan::Plan& plan, const plan::CreatePod& create,

@@ -31,8 +31,10 @@ struct Settings {
 /// What the pods of a job need and what is made once.
 struct Surroundings {
   std::string rendezvous_ip;
-  std::string token;
 };
+
+/// The token of the job with this UID; an Error if it is not known yet.
+using TokenSource = std::function<Result<std::string>(const std::string& job_uid)>;
 
 struct Done {
   std::optional<plan::Waiting> refusal;
@@ -45,12 +47,11 @@ struct Done {
 
 class Actuator {
  public:
-  Actuator(kube::Api& api, Executor& executor, Settings settings,
-           std::function<std::string()> new_token);
+  Actuator(kube::Api& api, Executor& executor, Settings settings, TokenSource tokens);
 
-  /// Creates the Services and the Secret, or checks that the existing ones belong to the job. With
-  /// `known`, which the job's pods were told, one that somebody deleted gets the same address or
-  /// token again; if the address is taken meanwhile, another one.
+  /// Creates the Services and the Secret. Existing Services are checked to belong to the job. With
+  /// `known`, which the job's pods were told, a Service that somebody deleted gets the same address
+  /// again; if it is taken meanwhile, another one.
   std::expected<Surroundings, Done> surround(const api::TrainingJob& job,
                                              const std::optional<Surroundings>& known);
   /// Creates one pod of each role with dryRun=All, and returns what the admitted pods need, by
@@ -67,11 +68,14 @@ class Actuator {
   /// True if the API server has no such pod of this job.
   Result<bool> gone(const api::TrainingJob& job, const std::string& pod_name);
 
+  Result<std::string> token_of(const api::TrainingJob& job) { return tokens_(job.metadata.uid); }
+
   const Settings& settings() const { return settings_; }
 
  private:
   std::expected<std::string, Done> make(const kube::Resource& resource, const api::TrainingJob& job,
                                         const nlohmann::json& object);
+  std::optional<Done> make_secret(const api::TrainingJob& job, const std::string& token);
   render::PodInputs inputs(const plan::Plan& plan, const plan::CreatePod& create,
                            const Surroundings& surroundings,
                            const std::string& priority_class) const;
@@ -79,7 +83,7 @@ class Actuator {
   kube::Api& api_;
   Executor& executor_;
   const Settings settings_;
-  const std::function<std::string()> new_token_;
+  const TokenSource tokens_;
 };
 
 }  // namespace paceline::apply

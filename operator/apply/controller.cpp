@@ -27,7 +27,7 @@ Done refused_with(plan::Waiting refusal) {
 
 Controller::Controller(Parts parts, Settings settings)
     : parts_(std::move(parts)),
-      actuator_(parts_.api, parts_.executor, std::move(settings), parts_.new_token),
+      actuator_(parts_.api, parts_.executor, std::move(settings), parts_.tokens),
       poller_(parts_.clock, parts_.summaries,
               [this](const std::string& uid, std::optional<status::Report> report) {
                 take_summary(uid, std::move(report));
@@ -294,10 +294,9 @@ void Controller::watch_summary(const JobPtr& job, const std::shared_ptr<JobState
   const bool trains = job->status.is_true("Running") || job->status.is_true("Restarting");
   if (rank_zero == pods.end() || !trains || !job->status.placed() || job->status.finished())
     return poller_.forget(state->uid);
-  const auto surroundings = surround(job, *state, false);
-  if (!surroundings) return;
-  poller_.watch(state->uid,
-                {(*rank_zero)->gang->ip, surroundings->token, poll_interval(job->status)});
+  const auto token = actuator_.token_of(job->job);
+  if (!token) return;
+  poller_.watch(state->uid, {(*rank_zero)->gang->ip, *token, poll_interval(job->status)});
 }
 
 bool Controller::summary_is_fresh(const JobState& state) {

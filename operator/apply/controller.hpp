@@ -52,7 +52,7 @@ struct Parts {
   Stores& stores;
   Executor& executor;
   std::function<void(const std::string& key)> enqueue;
-  std::function<std::string()> new_token;
+  TokenSource tokens;
   SummarySource summaries;       // empty: telemetry is not read
   PhaseListener phase_listener;  // may be empty
 };

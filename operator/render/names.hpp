@@ -5,6 +5,7 @@
 // Lengths: a job has at most 36 bytes and a role 20, so that job-role-index fits a host name.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "common/contract/names.hpp"
@@ -31,7 +32,13 @@ inline std::string rendezvous_service_name(const api::TrainingJob& job) {
 }
 /// Headless Service, for user code: HOST.JOB resolves.
 inline std::string headless_service_name(const api::TrainingJob& job) { return job.metadata.name; }
-inline std::string secret_name(const api::TrainingJob& job) { return job.metadata.name + "-token"; }
+/// A part of the UID is in it, so that no other Secret has this name by chance: the operator cannot
+/// read whose one is.
+inline std::string secret_name(const api::TrainingJob& job) {
+  constexpr std::size_t kDigits = 8;
+  const std::string& uid = job.metadata.uid;
+  return job.metadata.name + "-token-" + uid.substr(uid.size() - std::min(kDigits, uid.size()));
+}
 inline constexpr const char* kTokenKey = "token";
 
 }  // namespace paceline::render

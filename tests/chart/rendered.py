@@ -47,12 +47,13 @@ def pod_of(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any
 
 
 def rules(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, set[str]]:
-    """Verbs by "group/resource"."""
+    """Verbs by "group/resource", or "group/resource[names]" if the rule is for some names only."""
     table: dict[str, set[str]] = {}
     for rule in one(objects, kind, name)["rules"]:
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
-                table.setdefault(f"{group}/{resource}", set()).update(rule["verbs"])
+                names = f"[{','.join(rule['resourceNames'])}]" if "resourceNames" in rule else ""
+                table.setdefault(f"{group}/{resource}{names}", set()).update(rule["verbs"])
     return table
 
 

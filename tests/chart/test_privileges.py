@@ -254,7 +254,7 @@ def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]])
         "paceline.dev/nodefabrics": {"list", "watch"},
         "/pods": {"get", "list", "watch", "create", "patch", "delete"},
         "/services": {"get", "create"},
-        "/secrets": {"get", "create"},
+        "/secrets": {"create"},
         "/nodes": {"list", "watch"},
         "/resourcequotas": {"list", "watch"},
         "scheduling.k8s.io/priorityclasses": {"list", "watch"},
@@ -265,7 +265,8 @@ def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]])
         "events.k8s.io/events": {"create", "patch"},
     }
     assert rules(objects, "Role", "paceline-operator") == {
-        "coordination.k8s.io/leases": {"get", "create", "update"}
+        "coordination.k8s.io/leases": {"get", "create", "update"},
+        "/secrets[paceline-operator-key]": {"get"},
     }
     assert rules(objects, "Role", "paceline-operator-agents") == {
         "coordination.k8s.io/leases": {"list"}

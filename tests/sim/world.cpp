@@ -23,7 +23,7 @@ struct World::Operator {
                     stores,
                     executor,
                     [this](const std::string& key) { queue.add(key); },
-                    [] { return std::string("token"); },
+                    [](const std::string& uid) { return Result<std::string>(uid); },
                     [&world](const std::string& ip, const std::string&) {
                       return world.launchers_.summary(ip);
                     },

@@ -20,7 +20,7 @@ struct ControllerBench::Operator {
                       ++bench.enqueued;
                       queue.add(key);
                     },
-                    [] { return std::string("token"); },
+                    [](const std::string& uid) { return Result<std::string>("token-of-" + uid); },
                     [&bench](const std::string&, const std::string&) -> Result<std::string> {
                       ++bench.summary_reads;
                       bench.blocked_worker = bench.blocked_worker || bench.reconciling;
