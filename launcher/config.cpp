@@ -8,6 +8,7 @@
 
 #include "common/base/duration.hpp"
 #include "common/contract/env.hpp"
+#include "common/contract/pod_defaults.hpp"
 
 namespace paceline::launcher {
 namespace {
@@ -110,6 +111,8 @@ Result<frameworks::Environment> with_settings(frameworks::Environment environmen
                     " is not a JSON object of texts; the operator writes it, so remove it from the "
                     "pod template and from the image");
   }
+  for (const contract::PodDefault& known : contract::kPodDefaults)
+    environment.insert_or_assign("PACELINE_" + std::string(known.name), std::string(known.value));
   for (const auto& [name, value] : settings.items())
     environment.insert_or_assign("PACELINE_" + name, value.get<std::string>());
   return environment;

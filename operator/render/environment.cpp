@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "common/contract/env.hpp"
+#include "common/contract/pod_defaults.hpp"
 #include "operator/api/containers.hpp"
 
 namespace paceline::render {
@@ -113,6 +114,10 @@ std::string settings_of(const Environment& environment) {
   static constexpr std::string_view kPrefix = "PACELINE_";
   nlohmann::json settings = nlohmann::json::object();
   for (const auto& [name, value] : environment) settings[name.substr(kPrefix.size())] = value;
+  for (const contract::PodDefault& known : contract::kPodDefaults) {
+    const auto found = settings.find(known.name);
+    if (found != settings.end() && *found == known.value) settings.erase(found);
+  }
   return settings.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -42,7 +42,8 @@ Environment replica_environment(const api::TrainingJob& job, const api::Replica&
                                 const Endpoints& endpoints);
 
 /// The value of PACELINE_SETTINGS: the variables as one JSON object. A pod with 27 variables is
-/// twice as large on the wire and in etcd, where managedFields repeat every name.
+/// twice as large on the wire and in etcd, where managedFields repeat every name. What has the
+/// value of contract::kPodDefaults is left out.
 std::string settings_of(const Environment& environment);
 
 }  // namespace paceline::render

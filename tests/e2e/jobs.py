@@ -31,11 +31,29 @@ done
 STARTED = re.compile(r"rank (\d+) attempt (\d+) started at ([0-9.]+)")
 
 
+# What PACELINE_SETTINGS leaves out: common/contract/pod_defaults.hpp
+SETTINGS = {
+    "ATTEMPT": "0",
+    "BACKOFF": "0s",
+    "FRAMEWORK_LAUNCHER": "Paceline",
+    "GRACE_PERIOD": "30s",
+    "HTTP_LISTEN": "[::]:29401",
+    "INCARNATION": "0",
+    "RENDEZVOUS_LISTEN": "[::]:29400",
+    "RESTARTS": "0",
+    "RUNTIME_DIR": "/opt/paceline",
+    "STARTUP_TIMEOUT": "10m",
+    "STATE_DIR": "/run/paceline",
+    "SUCCESS_POLICY": "AllRanks",
+    "TERMINATION_LOG": "/dev/termination-log",
+}
+
+
 def settings(pod: Object) -> dict[str, str]:
     """What the operator tells the pod's launcher, by the names that its ranks see."""
     for entry in pod["spec"]["containers"][0]["env"]:
         if entry["name"] == "PACELINE_SETTINGS":
-            told: dict[str, str] = json.loads(entry["value"])
+            told: dict[str, str] = {**SETTINGS, **json.loads(entry["value"])}
             return {f"PACELINE_{name}": value for name, value in told.items()}
     raise AssertionError(f"{pod['metadata']['name']} has no PACELINE_SETTINGS")
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/contract/pod_defaults.hpp"
 #include "launcher/rank_plan.hpp"
 
 namespace paceline::launcher {
@@ -49,12 +50,23 @@ TEST(Config, TakesTheSettingsOfThePodAsVariables) {
        {"PACELINE_LOADER", "Disabled"},
        {"HOME", "/root"}});
   ASSERT_TRUE(all.has_value()) << all.error().message;
-  EXPECT_EQ(*all, (frameworks::Environment{{"PACELINE_NODE_RANK", "1"},
-                                           {"PACELINE_JOB_NAME", "digits"},
-                                           {"PACELINE_LOADER", "Auto"},
-                                           {"HOME", "/root"}}))
-      << "they replace what the image says";
+  frameworks::Environment expected = {{"PACELINE_NODE_RANK", "1"},
+                                      {"PACELINE_JOB_NAME", "digits"},
+                                      {"PACELINE_LOADER", "Auto"},
+                                      {"HOME", "/root"}};
+  for (const contract::PodDefault& known : contract::kPodDefaults)
+    expected["PACELINE_" + std::string(known.name)] = known.value;
+  EXPECT_EQ(*all, expected) << "they replace what the image says";
   EXPECT_EQ(with_settings(whole()).value(), whole()) << "as paceline run sets them";
+}
+
+TEST(Config, WhatTheSettingsLeaveOutHasTheValueOfThePod) {
+  const auto all = with_settings({{"PACELINE_SETTINGS", R"({"RESTARTS":"2"})"},
+                                  {"PACELINE_RESTARTS", "7"},
+                                  {"PACELINE_GRACE_PERIOD", "1s"}});
+  ASSERT_TRUE(all.has_value()) << all.error().message;
+  EXPECT_EQ(all->at("PACELINE_RESTARTS"), "2");
+  EXPECT_EQ(all->at("PACELINE_GRACE_PERIOD"), "30s") << "the image does not decide";
 }
 
 TEST(Config, RefusesSettingsThatAreNoObjectOfTexts) {

@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 
+#include "common/contract/pod_defaults.hpp"
 #include "operator/worker_pool.hpp"
 
 namespace paceline::apply {
@@ -47,10 +48,21 @@ struct ControllerBench::Operator {
   std::vector<kube::FakeFeed> feeds;
 };
 
+namespace {
+
+std::string default_of(const std::string& name) {
+  for (const contract::PodDefault& known : contract::kPodDefaults) {
+    if (known.name == name) return std::string(known.value);
+  }
+  return "";
+}
+
+}  // namespace
+
 std::string setting_of(const json& pod, const std::string& name) {
   for (const json& variable : pod["spec"]["containers"][0]["env"]) {
     if (variable["name"] == "PACELINE_SETTINGS")
-      return json::parse(variable["value"].get<std::string>()).value(name, "");
+      return json::parse(variable["value"].get<std::string>()).value(name, default_of(name));
   }
   return "";
 }

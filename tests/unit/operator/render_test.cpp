@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/contract/pod_defaults.hpp"
 #include "operator/api/parse.hpp"
 #include "operator/render/names.hpp"
 #include "operator/render/pod.hpp"
@@ -43,6 +44,8 @@ std::map<std::string, json> environment_of(const json& pod) {
     variables[variable["name"]] = variable;
     if (variable["name"] != "PACELINE_SETTINGS") continue;
     const json settings = json::parse(variable["value"].get<std::string>());
+    for (const contract::PodDefault& known : contract::kPodDefaults)
+      variables["PACELINE_" + std::string(known.name)] = {{"value", known.value}};
     for (const auto& [name, value] : settings.items())
       variables["PACELINE_" + name] = {{"value", value}};
   }
@@ -61,6 +64,21 @@ TEST(Render, APodIsToldItsSettingsInOneVariable) {
   EXPECT_EQ(told.at("PACELINE_NODE_NAME")["value"], "n7");
   EXPECT_EQ(told.at("PACELINE_POD_NAME")["value"], "digits-worker-1-0");
   EXPECT_LT(pod.dump().size(), 3000U);
+}
+
+/// A pod is stored with its settings, so those that nearly every pod shares are left out.
+TEST(Render, SettingsWithTheirUsualValueAreLeftOut) {
+  const auto job = api::parse_training_job(document());
+  PodInputs inputs;
+  inputs.startup_timeout = "10m";
+  const json pod = render_pod(*job, api::replicas_of(job->spec).at(0), inputs);
+  const json settings =
+      json::parse(pod["spec"]["containers"][0]["env"][0]["value"].get<std::string>());
+  for (const contract::PodDefault& known : contract::kPodDefaults)
+    EXPECT_FALSE(settings.contains(std::string(known.name))) << settings.dump(1);
+  inputs.restarts = 2;
+  const json later = render_pod(*job, api::replicas_of(job->spec).at(0), inputs);
+  EXPECT_EQ(environment_of(later).at("PACELINE_RESTARTS")["value"], "2");
 }
 
 TEST(Render, WhatTheTemplateRefersToIsAVariableToo) {
