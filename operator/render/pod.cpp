@@ -93,6 +93,12 @@ json environment_of(const api::TrainingJob& job, const api::Replica& replica,
   return list;
 }
 
+/// As the API server takes it: null is as good as absent.
+bool is_set(const json& object, const char* field) {
+  const auto found = object.find(field);
+  return found != object.end() && !found->is_null();
+}
+
 json& list_in(json& object, const char* key) {
   json& list = object[key];
   if (!list.is_array()) list = json::array();
@@ -216,8 +222,8 @@ json render_pod(const api::TrainingJob& job, const api::Replica& replica, const 
   spec["restartPolicy"] = "Never";
   spec["hostname"] = host_name(job, replica);
   spec["subdomain"] = headless_service_name(job);
-  if (!spec.contains("enableServiceLinks")) spec["enableServiceLinks"] = false;
-  if (!spec.contains("terminationGracePeriodSeconds")) {
+  if (!is_set(spec, "enableServiceLinks")) spec["enableServiceLinks"] = false;
+  if (!is_set(spec, "terminationGracePeriodSeconds")) {
     // The launcher needs time after the last rank to write its message.
     spec["terminationGracePeriodSeconds"] =
         std::chrono::ceil<std::chrono::seconds>(job.spec.failure_policy.grace_period).count() + 10;

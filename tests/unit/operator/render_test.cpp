@@ -128,6 +128,19 @@ TEST(Render, ALauncherListensOnAddressesOfBothFamilies) {
   EXPECT_EQ(variables.at("PACELINE_HTTP_LISTEN")["value"], "[::]:29401");
 }
 
+TEST(Render, AFieldOfTheTemplateThatIsNullIsAbsent) {
+  json spec = document();
+  json& pod = spec["spec"]["roles"][0]["template"]["spec"];
+  pod["terminationGracePeriodSeconds"] = nullptr;
+  pod["enableServiceLinks"] = nullptr;
+  const auto job = api::parse_training_job(spec);
+  ASSERT_TRUE(job) << api::to_error(job.error()).message;
+  const json made = render_pod(*job, api::replicas_of(job->spec).at(0), {});
+  EXPECT_EQ(made["spec"]["terminationGracePeriodSeconds"],
+            pod_of(0, "10.96.0.17")["spec"]["terminationGracePeriodSeconds"]);
+  EXPECT_EQ(made["spec"]["enableServiceLinks"], false);
+}
+
 TEST(Render, RendezvousIsAServiceOfRankZeroThatIsThereBeforeThePodIsReady) {
   const json service = render_rendezvous_service(*api::parse_training_job(document()));
   EXPECT_NE(service["spec"].value("clusterIP", ""), "None") << "an address, not a name";
