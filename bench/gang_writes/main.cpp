@@ -3,11 +3,14 @@
 // - `gang_writes write` is the baseline: it creates pods from a template, with plain parallel
 //   requests.
 // - `gang_writes observe` is the stop watch of both: one watch, from the first pod that appears to
-//   the last.
+//   the last. bench/scale also has it wait until all pods run, or are gone.
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
-#include <iterator>
+#include <optional>
+#include <string_view>
 #include <thread>
 #include <unordered_set>
 
@@ -64,8 +67,10 @@ std::jthread watch_all_pods(kube::Api& api) {
   });
 }
 
+/// Pods are spread over `nodes` nodes, if there are some: "@NODE@" in the template is replaced by a
+/// name of five digits behind "node-".
 int write(kube::Api& api, const std::string& ns, const std::string& template_file, int jobs,
-          int pods, int threads) {
+          int pods, int threads, int nodes) {
   const std::jthread watcher = watch_all_pods(api);
   std::ifstream file(template_file);
   const json model = json::parse(file);
@@ -75,13 +80,45 @@ int write(kube::Api& api, const std::string& ns, const std::string& template_fil
   in_parallel(jobs * pods, threads, [&](int i) {
     json pod = model;
     pod["metadata"]["name"] = name(i);
-    return api.create(kube::kPods, ns, pod.dump());
+    std::string text = pod.dump();
+    if (nodes > 0) {
+      std::string digits = std::to_string(i % nodes);
+      digits.insert(0, 5 - std::min<std::size_t>(5, digits.size()), '0');
+      constexpr std::string_view kPlace = "@NODE@";
+      for (auto at = text.find(kPlace); at != std::string::npos; at = text.find(kPlace, at))
+        text.replace(at, kPlace.size(), "node-" + digits);
+    }
+    return api.create(kube::kPods, ns, text);
   });
   return 0;
 }
 
-int observe(kube::Api& api, const std::string& ns, int expected, int timeout_s) {
-  const auto listed = api.list(kube::kPods, ns, {});
+/// What the pods that were seen are: each set grows only.
+struct Seen {
+  std::unordered_set<std::string> created;
+  std::unordered_set<std::string> running;
+  std::unordered_set<std::string> gone;
+  std::optional<SteadyTime> first;
+  SteadyTime last_created{};
+
+  void take(const kube::WatchEvent& event, SteadyTime now) {
+    if (!first) first = now;
+    const auto at = event.object.find("\"name\":\"");
+    const std::string name(event.object.substr(at + 8, event.object.find('"', at + 8) - at - 8));
+    if (event.type == kube::WatchEventType::kDeleted) {
+      gone.insert(name);
+      return;
+    }
+    if (created.insert(name).second) last_created = now;
+    if (event.object.find("\"phase\":\"Running\"") != std::string::npos) running.insert(name);
+  }
+};
+
+int observe(kube::Api& api, const std::string& ns, int expected, const std::string& until,
+            int timeout_s) {
+  kube::ListOptions one;  // for the version alone
+  one.limit = 1;
+  const auto listed = api.list(kube::kPods, ns, one);
   if (!listed) {
     std::fprintf(stderr, "gang_writes: %s\n", to_string(listed.error()).c_str());
     return 1;
@@ -92,29 +129,33 @@ int observe(kube::Api& api, const std::string& ns, int expected, int timeout_s) 
   const SteadyTime end = clock.steady() + std::chrono::seconds(timeout_s);
   kube::WatchOptions options;
   options.resource_version = json::parse(*listed)["metadata"]["resourceVersion"];
-  std::unordered_set<std::string> done;
-  std::optional<SteadyTime> first;
+  Seen seen;
+  const auto& awaited = until == "running" ? seen.running
+                        : until == "gone"  ? seen.gone
+                                           : seen.created;
   Status watched;
-  const auto complete = [&] { return static_cast<int>(done.size()) >= expected; };
+  const auto complete = [&] { return static_cast<int>(awaited.size()) >= expected; };
   // A loaded server ends watches that lag by a hundred events, so the watcher resumes.
   while (watched && !complete() && clock.steady() < end) {
     options.timeout = std::chrono::ceil<std::chrono::seconds>(end - clock.steady());
     watched = api.watch(kube::kPods, ns, options, [&](const kube::WatchEvent& event) {
       options.resource_version = std::to_string(kube::version_of(event.object));
-      if (event.type == kube::WatchEventType::kBookmark) return true;
-      if (!first) first = clock.steady();
-      const auto at = event.object.find("\"name\":\"");
-      done.emplace(event.object.substr(at + 8, event.object.find('"', at + 8) - at - 8));
+      if (event.type != kube::WatchEventType::kBookmark) seen.take(event, clock.steady());
       return !complete();
     });
   }
   if (!complete()) {
-    std::fprintf(stderr, "gang_writes: saw %zu of %d pods: %s\n", done.size(), expected,
-                 watched ? "timed out" : to_string(watched.error()).c_str());
+    std::fprintf(stderr, "gang_writes: saw %zu of %d pods %s: %s\n", awaited.size(), expected,
+                 until.c_str(), watched ? "timed out" : to_string(watched.error()).c_str());
     return 1;
   }
-  const double seconds = std::chrono::duration<double>(clock.steady() - *first).count();
-  std::printf("%s\n", json{{"pods", expected}, {"seconds", seconds}}.dump().c_str());
+  const auto since_first = [&](SteadyTime at) {
+    return std::chrono::duration<double>(at - *seen.first).count();
+  };
+  const json result = {{"pods", expected},
+                       {"seconds", since_first(clock.steady())},
+                       {"created_s", since_first(std::max(seen.last_created, *seen.first))}};
+  std::printf("%s\n", result.dump().c_str());
   return 0;
 }
 
@@ -128,6 +169,8 @@ int main(int argc, char** argv) {
   int pods = 20;
   int connections = 32;
   int timeout_s = 300;
+  int nodes = 0;
+  std::string until = "created";
   std::string template_file;
   app.add_option("--namespace", ns);
   app.add_option("--jobs", jobs);
@@ -135,8 +178,10 @@ int main(int argc, char** argv) {
   CLI::App* writer = app.add_subcommand("write");
   writer->add_option("--template", template_file, "a pod as JSON")->required();
   writer->add_option("--connections", connections);
+  writer->add_option("--nodes", nodes, "replace @NODE@ by the names of this many nodes");
   CLI::App* observer = app.add_subcommand("observe");
   observer->add_option("--timeout", timeout_s, "seconds");
+  observer->add_option("--until", until)->check(CLI::IsMember({"created", "running", "gone"}));
   CLI11_PARSE(app, argc, argv);
 
   const auto config = paceline::kube::load_default();
@@ -152,6 +197,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "gang_writes: %s\n", paceline::to_string(api.error()).c_str());
     return 2;
   }
-  if (observer->parsed()) return observe(**api, ns, jobs * pods, timeout_s);
-  return write(**api, ns, template_file, jobs, pods, connections);
+  if (observer->parsed()) return observe(**api, ns, jobs * pods, until, timeout_s);
+  return write(**api, ns, template_file, jobs, pods, connections, nodes);
 }

@@ -9,10 +9,13 @@ from .state import API_ADDRESS, API_URL, FIRST_SERVICE_ADDRESS, run
 
 
 class Authority:
-    """One CA; `issue` signs a certificate, `kubeconfig` writes the file that uses it."""
+    """One CA; `issue` signs a certificate, `kubeconfig` writes the file that uses it for the API
+    server at `server`.
+    """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, server: str = API_URL) -> None:
         self.folder = folder
+        self.server = server
 
     def create(self) -> None:
         self.folder.mkdir(mode=0o700)
@@ -84,7 +87,7 @@ class Authority:
 kind: Config
 clusters:
 - name: paceline
-  cluster: {{server: "{API_URL}", certificate-authority: {self.path("ca.crt")}}}
+  cluster: {{server: "{self.server}", certificate-authority: {self.path("ca.crt")}}}
 users:
 - name: {name}
   user: {{client-certificate: {self.path(name + ".crt")}, client-key: {self.path(name + ".key")}}}

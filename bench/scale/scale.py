@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the operator does with thousands of nodes: bench/scale/run [--scale FRACTION].
+
+A real API server with etcd, scheduler and garbage collector; KWOK plays the kubelets of 5,000 nodes
+with 8 GPUs each. 500 jobs of 20 pods are created, then one job of 2,048 pods that needs whole
+nodes, then all are deleted at once. Two writers create as many pods as the 500 jobs have, as in
+bench/gang_writes. The last line is JSON; ratio = seconds of the writer of the same bytes / ours.
+
+Exit 1 if the operator writes something in 60 idle seconds, or if a pass takes longer than its bar.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from control_plane import ControlPlane, install, operator_kubeconfig, wait_for
+from kube import Kube
+from operator_process import Audit, Costs, Metrics, median_of, writes_of
+from ports import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "bin"
+FOLDER = ROOT / "build" / "scale"
+TEMPLATE = FOLDER / "pod.json"
+LONGEST_PASS_S = 0.1  # with 500 queued jobs
+PATIENCE_S = 900
+RACK = 16  # nodes
+ZONE = 1000
+
+
+@dataclass
+class Sizes:
+    nodes: int
+    jobs: int
+    pods: int
+    large: int
+
+
+@dataclass
+class Bench:
+    plane: ControlPlane
+    kube: Kube
+    sizes: Sizes
+    idle_s: int
+    result: dict[str, Any] = field(default_factory=dict)
+    rows: list[tuple[str, str]] = field(default_factory=list)
+
+    def row(self, what: str, key: str, value: float, unit: str) -> None:
+        self.result[key] = round(value, 3)
+        self.rows.append((what, f"{value:,.{0 if value >= 100 else 3}f} {unit}"))
+        print(f"{what}: {self.rows[-1][1]}", flush=True)
+
+
+def node(index: int) -> dict[str, Any]:
+    name = f"node-{index:05}"
+    resources = {"cpu": "192", "memory": "2Ti", "pods": "110", "nvidia.com/gpu": "8"}
+    labels = {
+        "kubernetes.io/hostname": name,
+        "topology.kubernetes.io/zone": f"zone-{index // ZONE}",
+        "example.com/rack": f"rack-{index // RACK:03}",
+    }
+    status = {
+        "phase": "Running",
+        "capacity": resources,
+        "allocatable": resources,
+        "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}],
+        "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": status,
+    }
+
+
+def job(name: str, pods: int, gpus: int) -> dict[str, Any]:
+    container = {
+        "name": "trainer",
+        "image": "example/none:1",
+        "command": ["/bin/true"],
+        "resources": {
+            "requests": {"cpu": "4", "memory": "16Gi"},
+            "limits": {"nvidia.com/gpu": str(gpus)},
+        },
+    }
+    role = {"name": "worker", "replicas": pods, "template": {"spec": {"containers": [container]}}}
+    return {
+        "apiVersion": "paceline.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name},
+        "spec": {"framework": {"type": "Custom"}, "roles": [role]},
+    }
+
+
+def create_all(kube: Kube, kind: str, namespace: str, items: list[dict[str, Any]]) -> None:
+    """In parallel: what is measured is not how fast a client in Python asks."""
+    connections = 4
+
+    def create(share: list[dict[str, Any]]) -> None:
+        own = kube.again()
+        for item in share:
+            own.create(kind, namespace, item)
+        own.close()
+
+    with ThreadPoolExecutor(connections) as pool:
+        list(pool.map(create, [items[start::connections] for start in range(connections)]))
+
+
+class Observer:
+    """One watch of a namespace's pods, until all of them are there, run, or are gone."""
+
+    def __init__(self, namespace: str, pods: int, until: str) -> None:
+        command: list[str | Path] = [BIN / "gang_writes", "--namespace", namespace, "--jobs", "1"]
+        command += ["--pods", str(pods), "observe", "--until", until, "--timeout", str(PATIENCE_S)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        if self._process.stdout.readline().strip() != "watching":
+            raise SystemExit("scale: the observer did not start")
+
+    def wait(self, plane: ControlPlane) -> dict[str, float]:
+        while self._process.poll() is None:
+            plane.check()
+            time.sleep(0.1)
+        answer, _ = self._process.communicate()
+        if self._process.returncode != 0:
+            raise SystemExit(f"scale: not all pods were seen; logs: {FOLDER}")
+        return dict(json.loads(answer))
+
+
+def running_jobs(kube: Kube, namespace: str) -> int:
+    jobs = kube.list("trainingjobs", namespace)
+    return sum(item.get("status", {}).get("phase") == "Running" for item in jobs)
+
+
+def run_jobs(bench: Bench, namespace: str, jobs: list[dict[str, Any]]) -> dict[str, float]:
+    """Creates jobs and waits until all their pods run; `total_s` is from the first create on."""
+    pods = sum(item["spec"]["roles"][0]["replicas"] for item in jobs)
+    observer = Observer(namespace, pods, "running")
+    began = time.monotonic()
+    create_all(bench.kube, "trainingjobs", namespace, jobs)
+    seen = observer.wait(bench.plane)
+    seen["total_s"] = time.monotonic() - began
+    wait_for(
+        f"all jobs of {namespace} are Running",
+        lambda: running_jobs(bench.kube, namespace) == len(jobs),
+    )
+    return seen
+
+
+def write_template(kube: Kube, namespace: str) -> None:
+    """One of the operator's pods, for the writer of the same bytes, which spreads them itself."""
+    pod = kube.list("pods", namespace, limit="1")[0]
+    metadata = {key: pod["metadata"][key] for key in ("labels", "ownerReferences")}
+    # The owner will be gone by then, and the garbage collector would take the pods away.
+    for owner in metadata["ownerReferences"]:
+        owner.update(apiVersion="v1", kind="Node", controller=False)
+    place = pod["spec"]["nodeName"]
+    spec = {
+        key: value for key, value in pod["spec"].items() if key not in ("tolerations", "nodeName")
+    }
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    TEMPLATE.write_text(json.dumps(body).replace(place, "@NODE@"))
+
+
+def measure_jobs(bench: Bench, audit: Audit) -> None:
+    sizes = bench.sizes
+    began = datetime.now(UTC)
+    jobs = [job(f"job-{index}", sizes.pods, 2) for index in range(sizes.jobs)]
+    seen = run_jobs(bench, "many", jobs)
+    pods = sizes.jobs * sizes.pods
+    requests = audit.requests(began, datetime.now(UTC))
+    bench.row(f"{sizes.jobs} jobs of {sizes.pods}, until all run", "jobs_s", seen["total_s"], "s")
+    bench.row("their pods, first to last created", "jobs_created_s", seen["created_s"], "s")
+    bench.row("pods created", "pods_per_s", pods / seen["created_s"], "pods/s")
+    bench.row("requests", "requests_per_pod", sum(requests.values()) / pods, "a pod")
+    bench.result["requests"] = dict(requests.most_common())
+    write_template(bench.kube, "many")
+    seen = run_jobs(bench, "large", [job("large", sizes.large, 8)])
+    bench.row(f"a job of {sizes.large}, until all run", "large_s", seen["total_s"], "s")
+    bench.row("its pods, first to last created", "large_created_s", seen["created_s"], "s")
+
+
+def measure_idle(bench: Bench, audit: Audit) -> None:
+    """Waits until nothing but the Lease is written, and then looks for `idle_s`."""
+    quiet_s = 5.0
+
+    def is_quiet() -> bool:
+        now = datetime.now(UTC)
+        since = datetime.fromtimestamp(now.timestamp() - quiet_s, UTC)
+        return not writes_of(audit.requests(since, now))
+
+    began = time.monotonic()
+    wait_for("the operator writes no more", is_quiet, 120)
+    bench.row("until it is quiet", "settle_s", time.monotonic() - began, "s")
+    start = datetime.now(UTC)
+    time.sleep(bench.idle_s)
+    requests = audit.requests(start, datetime.now(UTC))
+    writes = writes_of(requests)
+    bench.result["idle_writes"] = writes
+    bench.result["idle_requests"] = dict(requests)
+    bench.row(
+        f"writes in {bench.idle_s} idle seconds, without the Lease",
+        "idle_writes_total",
+        sum(writes.values()),
+        "",
+    )
+
+
+def measure_deletion(bench: Bench) -> None:
+    sizes = bench.sizes
+    observers = [
+        Observer("many", sizes.jobs * sizes.pods, "gone"),
+        Observer("large", sizes.large, "gone"),
+    ]
+    began = time.monotonic()
+    for namespace in ("many", "large"):
+        bench.kube.request("DELETE", bench.kube.path("trainingjobs", namespace))
+    for observer in observers:
+        observer.wait(bench.plane)
+    bench.row("pods gone after the deletion", "pods_gone_s", time.monotonic() - began, "s")
+
+    def nothing_left() -> bool:
+        kinds = ("trainingjobs", "pods", "services", "secrets")
+        return not any(
+            bench.kube.list(kind, namespace, limit="1")
+            for namespace in ("many", "large")
+            for kind in kinds
+        )
+
+    wait_for("all is deleted", nothing_left, PATIENCE_S)
+    bench.row("all gone after the deletion", "deleted_s", time.monotonic() - began, "s")
+
+
+def measure_operator(bench: Bench) -> None:
+    plane, port = bench.plane, free_port()
+    metrics, audit = Metrics(port), Audit(plane.audit_log)
+    kubeconfig = operator_kubeconfig(bench.kube, FOLDER)
+    operator = plane.run(
+        "operator",
+        f"--kubeconfig={kubeconfig}",
+        "--namespace=paceline-system",
+        "--identity=scale",
+        f"--http-listen=127.0.0.1:{port}",
+        tool=str(BIN / "paceline-operator"),
+    )
+    costs = Costs(operator.pid)
+    wait_for(
+        "the operator knows all nodes",
+        lambda: metrics.value("paceline_operator_cached_nodes") == bench.sizes.nodes,
+    )
+    measure_jobs(bench, audit)
+    busy_cpu = costs.cpu_s()
+    measure_idle(bench, audit)
+    idle_cpu = costs.cpu_s() - busy_cpu
+    bench.result["passes"] = metrics.passes()[-1][1]
+    median = median_of(metrics.passes())
+    longest = metrics.value("paceline_operator_scheduler_pass_longest_seconds")
+    measure_deletion(bench)
+    bench.row("median of a pass of the scheduler", "pass_median_ms", median * 1000, "ms")
+    bench.row("longest pass", "pass_longest_ms", longest * 1000, "ms")
+    bench.row("operator's CPU until all pods ran", "cpu_s", busy_cpu, "s")
+    bench.row("its CPU while idle", "idle_cpu_s", idle_cpu, "s")
+    bench.row("its CPU in all", "cpu_total_s", costs.cpu_s(), "s")
+    bench.row("its peak memory", "peak_mib", costs.peak_mib(), "MiB")
+    operator.send_signal(signal.SIGTERM)
+    plane.forget(operator)
+
+
+def measure_writers(bench: Bench) -> None:
+    sizes = bench.sizes
+    pods = sizes.jobs * sizes.pods
+    bare = FOLDER / "bare-pod.json"
+    template = job("bare", 1, 2)["spec"]["roles"][0]["template"]
+    bare.write_text(
+        json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": template["spec"]})
+    )
+    for side, file in (("same", TEMPLATE), ("bare", bare)):
+        observer = Observer(side, pods, "created")
+        command: list[str | Path] = [BIN / "gang_writes", "--namespace", side]
+        command += ["--jobs", str(sizes.jobs)]
+        command += ["--pods", str(sizes.pods), "write", "--template", str(file)]
+        subprocess.run([*command, "--nodes", str(sizes.nodes)], check=True)
+        seconds = observer.wait(bench.plane)["created_s"]
+        what = "writer of the same bytes" if side == "same" else "writer of bare pods"
+        bench.row(what, f"{side}_pods_per_s", pods / seconds, "pods/s")
+        times = bench.result["jobs_created_s"] / seconds
+        bench.row("the operator's time over that of the " + what, f"times_{side}", times, "")
+
+
+def built_tools() -> str:
+    return subprocess.run(
+        [ROOT / "tests" / "cluster" / "build-tools", "--with-kwok"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout.splitlines()[-1]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=float, default=1, help="of nodes, jobs and the large job")
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--jobs", type=int, default=500)
+    parser.add_argument("--pods", type=int, default=20, help="pods of a job")
+    parser.add_argument("--large", type=int, default=2048, help="pods of the large job")
+    parser.add_argument("--idle", type=int, default=60, help="seconds")
+    parser.add_argument("--tools", help="folder of the programs (default: build-tools --with-kwok)")
+    arguments = parser.parse_args()
+
+    def scaled(count: int) -> int:
+        return max(1, round(count * arguments.scale))
+
+    sizes = Sizes(
+        scaled(arguments.nodes), scaled(arguments.jobs), arguments.pods, scaled(arguments.large)
+    )
+    tools = arguments.tools or built_tools()
+    os.environ["PATH"] = f"{tools}:{os.environ['PATH']}"
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    plane = ControlPlane(Path(tools), FOLDER)
+    try:
+        return measure(plane, sizes, arguments.idle)
+    finally:
+        plane.stop()
+
+
+def measure(plane: ControlPlane, sizes: Sizes, idle_s: int) -> int:
+    began = time.monotonic()
+    kube = plane.start()
+    os.environ["KUBECONFIG"] = str(kube.kubeconfig)
+    bench = Bench(plane, kube, sizes, idle_s)
+    install(kube, plane.tools)
+    for name in ("many", "large", "same", "bare"):
+        kube.create("namespaces", "", {"metadata": {"name": name}})
+    create_all(kube, "nodes", "", [node(index) for index in range(sizes.nodes)])
+    print(f"{sizes.nodes} nodes after {time.monotonic() - began:.0f} s", flush=True)
+    measure_operator(bench)
+    measure_writers(bench)
+    result = {
+        "bench": "scale",
+        "ratio": round(1 / bench.result["times_same"], 3),
+        "baseline": "parallel writer of the same bytes",
+        "nodes": sizes.nodes,
+        "jobs": sizes.jobs,
+        "pods": sizes.pods,
+        "large": sizes.large,
+        **bench.result,
+        "took_s": round(time.monotonic() - began),
+    }
+    width = max(len(what) for what, _ in bench.rows)
+    print("\n" + "\n".join(f"{what:{width}}  {value:>14}" for what, value in bench.rows))
+    print(json.dumps(result))
+    quick = bench.result["pass_longest_ms"] <= 1000 * LONGEST_PASS_S
+    return 0 if quick and not bench.result["idle_writes"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
