@@ -18,11 +18,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from control_plane import ControlPlane, install, operator_kubeconfig, wait_for
 from kube import Kube
@@ -37,6 +38,7 @@ LONGEST_PASS_S = 0.1  # with 500 queued jobs
 PATIENCE_S = 900
 RACK = 16  # nodes
 ZONE = 1000
+Item = TypeVar("Item")
 
 
 @dataclass
@@ -104,18 +106,22 @@ def job(name: str, pods: int, gpus: int) -> dict[str, Any]:
     }
 
 
-def create_all(kube: Kube, kind: str, namespace: str, items: list[dict[str, Any]]) -> None:
-    """In parallel: what is measured is not how fast a client in Python asks."""
+def in_parallel(kube: Kube, items: list[Item], work: Callable[[Kube, Item], object]) -> None:
+    """What is measured is not how fast a client in Python asks."""
     connections = 4
 
-    def create(share: list[dict[str, Any]]) -> None:
+    def share(start: int) -> None:
         own = kube.again()
-        for item in share:
-            own.create(kind, namespace, item)
+        for item in items[start::connections]:
+            work(own, item)
         own.close()
 
     with ThreadPoolExecutor(connections) as pool:
-        list(pool.map(create, [items[start::connections] for start in range(connections)]))
+        list(pool.map(share, range(connections)))
+
+
+def create_all(kube: Kube, kind: str, namespace: str, items: list[dict[str, Any]]) -> None:
+    in_parallel(kube, items, lambda own, item: own.create(kind, namespace, item))
 
 
 class Observer:
@@ -225,8 +231,8 @@ def measure_deletion(bench: Bench) -> None:
         Observer("large", sizes.large, "gone"),
     ]
     began = time.monotonic()
-    for namespace in ("many", "large"):
-        bench.kube.request("DELETE", bench.kube.path("trainingjobs", namespace))
+    jobs = [("many", f"job-{index}") for index in range(sizes.jobs)] + [("large", "large")]
+    in_parallel(bench.kube, jobs, lambda kube, job: kube.delete("trainingjobs", *job))
     for observer in observers:
         observer.wait(bench.plane)
     bench.row("pods gone after the deletion", "pods_gone_s", time.monotonic() - began, "s")
