@@ -95,6 +95,13 @@ std::expected<std::string, Done> Actuator::make(const kube::Resource& resource,
   return *found;
 }
 
+std::expected<std::string, Done> Actuator::keep(const kube::Resource& resource,
+                                                const api::TrainingJob& job, const json& object) {
+  auto found = api_.get(resource, job.metadata.name_space, object["metadata"]["name"]);
+  if (found && owner_of(*found) == job.metadata.uid) return *found;
+  return make(resource, job, object);
+}
+
 std::optional<Done> Actuator::make_secret(const api::TrainingJob& job, const std::string& token) {
   const auto created = api_.create(kube::kSecrets, job.metadata.name_space,
                                    render::render_secret(job, token).dump());
@@ -113,11 +120,15 @@ std::expected<Surroundings, Done> Actuator::surround(const api::TrainingJob& job
   executor_.run(
       {[&] {
          const std::string address = known ? known->rendezvous_ip : "";
-         service = make(kube::kServices, job, render::render_rendezvous_service(job, address));
+         const json wanted = render::render_rendezvous_service(job, address);
+         service = known ? keep(kube::kServices, job, wanted) : make(kube::kServices, job, wanted);
          if (known && !service && service.error().refusal)
            service = make(kube::kServices, job, render::render_rendezvous_service(job));
        },
-       [&] { headless = make(kube::kServices, job, render::render_headless_service(job)); },
+       [&] {
+         const json wanted = render::render_headless_service(job);
+         headless = known ? keep(kube::kServices, job, wanted) : make(kube::kServices, job, wanted);
+       },
        [&] { no_secret = make_secret(job, *token); }});
   if (no_secret) return std::unexpected(*no_secret);
   for (const auto* result : {&service, &headless}) {

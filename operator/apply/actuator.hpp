@@ -75,6 +75,9 @@ class Actuator {
  private:
   std::expected<std::string, Done> make(const kube::Resource& resource, const api::TrainingJob& job,
                                         const nlohmann::json& object);
+  /// The same, but asks first: reading is cheaper than a create that is refused.
+  std::expected<std::string, Done> keep(const kube::Resource& resource, const api::TrainingJob& job,
+                                        const nlohmann::json& object);
   std::optional<Done> make_secret(const api::TrainingJob& job, const std::string& token);
   render::PodInputs inputs(const plan::Plan& plan, const plan::CreatePod& create,
                            const Surroundings& surroundings,

@@ -14,8 +14,6 @@ namespace paceline::apply {
 namespace {
 
 constexpr auto kCacheWait = std::chrono::seconds(1);
-// How long the Services and the Secret of a job count as there after they were seen.
-constexpr auto kSurroundingsHold = std::chrono::minutes(1);
 
 Done refused_with(plan::Waiting refusal) {
   Done done;
@@ -185,7 +183,9 @@ Outcome Controller::reconcile_job(const std::string& key) {
   const bool ours = job->errors.empty() && job->job.spec.managed_by == contract::kManagedBy;
   const bool gathers = ours && job->status.placed() && !job->status.finished() &&
                        !job->status.is_true("Running") && !job->job.metadata.deleting;
-  if (gathers && parts_.clock.steady() - state->surround_tried_at >= kSurroundingsHold) {
+  if (!gathers) {
+    state->surround_checks = 0;
+  } else if (parts_.clock.steady() - state->surround_tried_at >= state->surroundings_hold()) {
     state->surround_tried_at = parts_.clock.steady();
     (void)surround(job, *state, true);
   }
@@ -212,18 +212,19 @@ Outcome Controller::reconcile_job(const std::string& key) {
   if (replaces && plan.status != job->status && !summary_is_fresh(*state)) return {};
   Outcome outcome = carry_out(job, state, plan);
   if (gathers)
-    outcome.again = std::min<std::chrono::nanoseconds>(outcome.again.value_or(kSurroundingsHold),
-                                                       kSurroundingsHold);
+    outcome.again = std::min<std::chrono::nanoseconds>(
+        outcome.again.value_or(state->surroundings_hold()), state->surroundings_hold());
   return outcome;
 }
 
 std::expected<Surroundings, Done> Controller::surround(const JobPtr& job, JobState& state,
                                                        bool again) {
   const SteadyTime now = parts_.clock.steady();
-  if (state.surroundings && (!again || now - state.surrounded_at < kSurroundingsHold))
+  if (state.surroundings && (!again || now - state.surrounded_at < state.surroundings_hold()))
     return *state.surroundings;
   auto surroundings = actuator_.surround(job->job, state.surroundings);
   if (!surroundings) return surroundings;
+  if (state.surroundings) ++state.surround_checks;
   state.surroundings = *surroundings;
   state.surrounded_at = now;
   return surroundings;

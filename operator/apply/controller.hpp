@@ -96,7 +96,7 @@ class Controller {
   bool marks_nodes() const;
   Outcome mark(const std::string& node);
   /// Services and Secret of the job, created if they do not exist. `again`: also if they were,
-  /// since somebody may have deleted them; looked at once a minute.
+  /// since somebody may have deleted them; looked at after a minute, and then ever less often.
   std::expected<Surroundings, Done> surround(const JobPtr& job, JobState& state, bool again);
   /// Creates Services and Secret, and tries the pods with a dry run, once for a spec.
   Done check_pods(const JobPtr& job, const std::shared_ptr<JobState>& state,

@@ -40,6 +40,7 @@ struct JobState {
   std::optional<Surroundings> surroundings;
   SteadyTime surrounded_at{};          // when they were last known to exist
   SteadyTime surround_tried_at{};      // when they were last asked for while the gang gathers
+  int surround_checks = 0;             // how often they were looked at since the gang gathers
   std::optional<VolumeTerms> volumes;  // as last read
   std::int64_t volumes_generation = -1;
   std::vector<plan::Need> needs;
@@ -49,6 +50,12 @@ struct JobState {
   std::optional<SteadyTime> written_at;  // the last write of its status
   std::optional<SteadyTime> new_since;  // it waits for the scheduler's first word, without a status
   std::string phase;                    // as counted in jobs_by_phase
+
+  /// How long the Services and the Secret count as there after they were seen: twice as long each
+  /// time, since a thousand gangs may gather for an hour.
+  std::chrono::minutes surroundings_hold() const {
+    return std::chrono::minutes(1 << std::min(surround_checks, 4));
+  }
 
   /// How long to wait after one more refusal: twice as long each time, at most a minute.
   std::chrono::seconds back_off(WallTime now) {

@@ -85,6 +85,23 @@ TEST_F(SurroundingsTest, OfAJobThatAnotherControllerManagesAreNotMade) {
   EXPECT_TRUE(bench.cluster().objects(kube::kSecrets).empty());
 }
 
+TEST_F(SurroundingsTest, OfAGangThatGathersForAnHourCostFewRequests) {
+  bench.pods_wait = true;
+  place_job();
+  int services_made = 0;
+  int requests = 0;
+  bench.cluster().set_faults([&](const http::Request& request) -> std::optional<kube::Fault> {
+    const bool services = request.target.find("/services") != std::string::npos;
+    if (services || request.target.find("/secrets") != std::string::npos) ++requests;
+    if (services && request.method == "POST") ++services_made;
+    return std::nullopt;
+  });
+  for (int i = 0; i < 60; ++i) bench.advance(kMinute);
+  EXPECT_EQ(services_made, 0) << "a create that is refused is a write all the same";
+  EXPECT_GT(requests, 0);
+  EXPECT_LE(requests, 8 * 3) << "after 1, 2, 4, 8 and then every 16 minutes";
+}
+
 TEST_F(SurroundingsTest, GetAnotherAddressIfTheOldOneIsTaken) {
   bench.pods_wait = true;
   place_job();
