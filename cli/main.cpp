@@ -68,9 +68,19 @@ struct Options {
 };
 
 CLI::App* add_run(CLI::App& app, paceline::cli::RunOptions& options) {
-  CLI::App* run =
-      app.add_subcommand("run", "Run a TrainingJob on this machine, without Kubernetes");
-  run->add_option("-f,--file", options.file, "job file (YAML)")->required();
+  CLI::App* run = app.add_subcommand(
+      "run", "Run a script or a TrainingJob on this machine, without Kubernetes");
+  run->footer("paceline run [OPTIONS] SCRIPT.py [ARGUMENTS]\npaceline run [OPTIONS] -f FILE");
+  // What follows the first word that is no option belongs to the script.
+  run->prefix_command();
+  run->add_option("-f,--file", options.file, "job file (YAML)");
+  constexpr int kMostProcesses = 1024;
+  run->add_option("-n,--processes", options.script.processes,
+                  "processes of the script, one per accelerator; default: 1")
+      ->check(CLI::Range(1, kMostProcesses));
+  run->add_option("--numerics", options.script.numerics,
+                  "how results may differ from those without Paceline: Bitwise, Reordered, Lossy")
+      ->check(CLI::IsMember({"Bitwise", "Reordered", "Lossy"}));
   run->add_option("--map", options.maps,
                   "CONTAINER_PATH=LOCAL_PATH: the local path of a path in the image; may be given "
                   "several times")
@@ -238,7 +248,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", PACELINE_VERSION);
   app.require_subcommand(1);
   Options options;
-  add_run(app, options.run);
+  const CLI::App* run = add_run(app, options.run);
   const CLI::App* converted = add_convert(app, options.convert);
   const CLI::App* fabric = add_fabric(app, options);
   const CLI::App* doctor = add_doctor(app, options);
@@ -259,5 +269,6 @@ int main(int argc, char** argv) {
   if (!options.node.name.empty()) return show_node(static_cast<bool>(*fabric), options);
   if (*fabric) return paceline::cli::fabric_command(options.fabric, std::cout, std::cerr);
   if (*doctor) return paceline::cli::doctor_command(options.doctor, std::cout, std::cerr);
+  options.run.script.command = run->remaining();
   return paceline::cli::run_command(options.run);
 }

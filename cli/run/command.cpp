@@ -137,6 +137,21 @@ Result<std::vector<PathMapping>> read_mappings(const std::vector<std::string>& t
   return mappings;
 }
 
+/// What is wrong with the choice of a file or a script; "" if nothing.
+std::string contradiction_of(const RunOptions& options) {
+  const std::vector<std::string>& command = options.script.command;
+  if (command.empty())
+    return options.file.empty() ? "name a script (paceline run train.py), or a job file with -f"
+                                : "";
+  // Options behind the first word are the script's, also -f.
+  if (command.front().starts_with('-'))
+    return "there is no option " + command.front() + "; `paceline run --help` lists them";
+  if (!options.file.empty())
+    return "-f " + options.file + " has a command of its own: remove it, or remove " +
+           command.front();
+  return "";
+}
+
 /// A job that passed all checks, and the values of other flags.
 struct Inputs {
   std::vector<PathMapping> mappings;
@@ -160,7 +175,8 @@ std::expected<Inputs, int> read_inputs(const RunOptions& options) {
     return refuse("--runtime " + options.runtime_dir +
                   ": not a runtime (python/paceline is missing); name a folder with its lib/ and "
                   "python/");
-  const auto file = read_job(options.file);
+  const auto file = options.file.empty() ? Result<JobFile>(job_of_script(options.script))
+                                         : read_job(options.file);
   if (!file) return refuse(file.error().message);
   auto job = api::parse_training_job(file->document);
   if (!job) return refuse(describe(*file, job.error()));
@@ -216,6 +232,8 @@ void warn_about(const LocalPlan& plan) {
 }  // namespace
 
 int run_command(const RunOptions& options) {
+  if (const std::string wrong = contradiction_of(options); !wrong.empty())
+    return wrong_input("paceline run: " + wrong);
   auto inputs = read_inputs(options);
   if (!inputs) return inputs.error();
   const api::TrainingJob& job = inputs->job;

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// `paceline run`: reads and checks the job file, finds launcher and runtime, chooses ports and a
-// state directory, runs the job and cleans up. Returns the exit code: 2 for a wrong file or option
-// (printed on stderr with file, line, field and remedy), otherwise the job's.
+// `paceline run`: reads and checks the job file, or makes a job of a script, finds launcher and
+// runtime, chooses ports and a state directory, runs the job and cleans up. Returns the exit code:
+// 2 for a wrong file or option (printed on stderr with file, line, field and remedy), otherwise the
+// job's.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "cli/run/script_job.hpp"
+
 namespace paceline::cli {
 
 struct RunOptions {
-  std::string file;
+  std::string file;  // "": the job is the script's
+  ScriptOptions script;
   std::vector<std::string> maps;
   std::string metrics_listen;
   std::string runtime_dir;

@@ -37,8 +37,9 @@ Result<JobFile> read_job(const std::filesystem::path& path) {
 std::string describe(const JobFile& file, const api::FieldErrors& errors) {
   std::string text;
   for (const api::FieldError& error : errors) {
-    text += file.name + ":" + std::to_string(file.line_of(error.path)) + ": " +
-            api::to_string(error) + "\n";
+    const std::string line =
+        file.lines.empty() ? "" : ":" + std::to_string(file.line_of(error.path));
+    text += file.name + line + ": " + api::to_string(error) + "\n";
   }
   return text;
 }

@@ -18,7 +18,8 @@ namespace paceline::cli {
 struct JobFile {
   std::string name;  // of the file, as errors print it
   nlohmann::json document;
-  std::map<std::string, int> lines;  // "spec.roles[0].replicas" → line, from 1
+  // "spec.roles[0].replicas" → line, from 1; empty: the job comes from no file
+  std::map<std::string, int> lines;
 
   /// The line of the field, or of the nearest enclosing field in the file.
   int line_of(const std::string& path) const;

@@ -176,6 +176,7 @@ LocalPlan plan_locally(const api::TrainingJob& job, const Machine& machine) {
     local.name = job.metadata.name + "-" + role.name + "-" + std::to_string(replica.index);
     local.state_dir = machine.state_dir + "/" + std::to_string(replica.node_rank);
     local.termination_log = local.state_dir + "/termination.json";
+    local.explain_file = local.state_dir + "/explain.txt";
     local.environment = machine.environment;
 
     render::Endpoints endpoints;
@@ -199,6 +200,7 @@ LocalPlan plan_locally(const api::TrainingJob& job, const Machine& machine) {
       container[name] = value;
     // Several runs may share this machine: every attempt uses a free port.
     container[std::string(env::kMasterPort.name)] = "0";
+    container[std::string(env::kExplainFile.name)] = local.explain_file;
     // The replicas share this machine's CPUs; in a cluster each has its own.
     container.try_emplace(std::string(env::kCpuLimit.name),
                           std::to_string(std::max(1, machine.cpus / replicas)));

@@ -38,6 +38,7 @@ struct LocalReplica {
   std::string working_dir;  // "": the current directory
   std::string state_dir;
   std::string termination_log;
+  std::string explain_file;  // where rank 0's process tells what acted
 };
 
 struct LocalPlan {

@@ -43,6 +43,8 @@ constexpr std::chrono::seconds kAnswer{3};
 constexpr std::size_t kMostAnswer = 16 * 1024 * 1024;
 constexpr std::string_view kRankZero = "[0] ";
 
+constexpr std::size_t kMostActed = 64;  // lines about what acted
+
 nlohmann::json read_json(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -345,6 +347,11 @@ int LocalRun::Impl::finish() {
     view.phase = "Terminated";
   }
   const double seconds = std::chrono::duration<double>(clock_.steady() - started_).count();
+  for (const LocalReplica& replica : plan_.replicas) {
+    std::ifstream file(replica.explain_file);
+    std::string line;
+    while (view.acted.size() < kMostActed && std::getline(file, line)) view.acted.push_back(line);
+  }
   screen_.write(final_table(config_.job, view, seconds), false);
   if (interrupted_ != 0) return 128 + interrupted_;
   if (view.phase == "Succeeded") {

@@ -195,6 +195,8 @@ std::string final_table(const std::string& job, const JobView& view, double seco
     table +=
         "    " + name + right(percent(view.shares[phase]), 6) + "  " + std::string(bar, '#') + "\n";
   }
+  if (!view.acted.empty()) table += "  acceleration of rank 0\n";
+  for (const std::string& line : view.acted) table += "    " + line + "\n";
   return table;
 }
 

@@ -39,6 +39,7 @@ struct JobView {
   std::optional<int> culprit_exit_code;
   std::optional<int> culprit_signal;
   std::vector<RankRow> ranks;
+  std::vector<std::string> acted;  // a line for each feature of the runtime, as rank 0 tells it
 };
 
 /// Reads a summary, a report or a termination message. Missing fields keep their defaults.
@@ -51,7 +52,7 @@ std::vector<std::string> live_table(const std::string& job, const JobView& view,
 /// One line for logs and pipes.
 std::string live_line(const JobView& view);
 
-/// The table at the end: steps, samples/s, share of each phase, slowest rank.
+/// The table at the end: steps, samples/s, share of each phase, slowest rank, what acted.
 std::string final_table(const std::string& job, const JobView& view, double seconds);
 
 }  // namespace paceline::cli

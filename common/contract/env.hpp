@@ -146,6 +146,9 @@ inline constexpr Variable kTelemetrySocket{
     "PACELINE_TELEMETRY_SOCKET", "Unix socket to which a rank offers its ring of step records"};
 inline constexpr Variable kFailureFile{
     "PACELINE_FAILURE_FILE", "file in which a rank's Python reports an uncaught exception at once"};
+inline constexpr Variable kExplainFile{
+    "PACELINE_EXPLAIN_FILE",
+    "file that receives what acted in rank 0 when its training process ends"};
 inline constexpr Variable kDisable{
     "PACELINE_DISABLE", "1: nothing is changed inside the training process", "", {"1"}};
 inline constexpr Variable kLibrary{"PACELINE_LIBRARY",
@@ -284,6 +287,7 @@ inline constexpr std::array kAll{kSettings,
                                  kRankTable,
                                  kTelemetrySocket,
                                  kFailureFile,
+                                 kExplainFile,
                                  kDisable,
                                  kLibrary,
                                  kKernels,

@@ -86,6 +86,7 @@ TEST(LocalPlan, EveryReplicaIsALauncherWithItsEnvironment) {
   EXPECT_EQ(second.environment.at("PACELINE_RENDEZVOUS_ADDRESS"), "127.0.0.1:4000");
   EXPECT_EQ(second.environment.at("PACELINE_HTTP_LISTEN"), "127.0.0.1:4002");
   EXPECT_EQ(second.environment.at("PACELINE_MASTER_PORT"), "0");
+  EXPECT_EQ(second.environment.at("PACELINE_EXPLAIN_FILE"), second.explain_file);
   EXPECT_EQ(second.environment.at("PACELINE_CPU_LIMIT"), "4") << "two replicas share eight CPUs";
   EXPECT_EQ(second.environment.at("HOME"), "/home/me");
   EXPECT_EQ(second.environment.at("OTHER"), "/a:/src:/src/b");

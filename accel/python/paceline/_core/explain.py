@@ -5,9 +5,13 @@ promises nothing.
 
 from __future__ import annotations
 
+import contextlib
+import os
+from pathlib import Path
+
 from paceline._core import contract, reports
 from paceline._core.environment import disabled, setting
-from paceline._core.trace import trace
+from paceline._core.trace import ENDED, trace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,9 +85,24 @@ def explain() -> str:
     lines += [f"  {name}: {what}" for name, what in sorted(tracing["patches"].items())]
     if not tracing["patches"]:
         lines.append("  PyTorch: not patched (not imported, or a way in was not on PYTHONPATH)")
+    return "\n".join(lines + _feature_lines(found))
+
+
+def _feature_lines(found: dict[str, Any]) -> list[str]:
+    lines = []
     for feature in _ALL:
         told = found[feature.name]
         numerics = "" if feature is reports.OPERATORS else f"; numerics class {told['numerics']}"
         lines.append(f"{feature.title}: {told['_said']}{numerics}")
         lines += [f"  {entry['name']}: {entry['text']}" for entry in told["seen"]]
-    return "\n".join(lines)
+    return lines
+
+
+def write_at_exit(path: str) -> None:
+    """Writes what acted into a file, if this is the training process of rank 0. To be registered
+    when PyTorch is imported, so that it runs after the features have ended.
+    """
+    if trace.reason != ENDED or os.environ.get("RANK", "0") != "0":
+        return
+    with contextlib.suppress(OSError):  # the program's end must not change for a report
+        Path(path).write_text("\n".join(_feature_lines(features())) + "\n")

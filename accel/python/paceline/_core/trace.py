@@ -16,6 +16,8 @@ from paceline._core.environment import disabled
 from paceline._core.library import CPU, HOST_MARKS, Library, Options
 from paceline._core.log import say
 
+ENDED = "closed"  # the reason of a trace that was open
+
 
 class Trace:
     """One per process. Not locked: the interpreter lock makes `open` safe, the library's own lock
@@ -70,7 +72,7 @@ class Trace:
         library, self.lib = self.lib, None
         if library is not None:
             self.refused = True
-            self.reason = "closed"
+            self.reason = ENDED
             library.close()
 
     def drop(self) -> None:

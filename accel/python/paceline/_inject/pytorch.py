@@ -13,6 +13,7 @@ loads the library and opens the ring.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 
@@ -36,6 +37,8 @@ def on_torch() -> None:
         return
     _done = True
     _try(_trace, "tracing is off")
+    if told(contract.EXPLAIN_FILE):
+        _try(_explain, "what acted is not told")
     # A feature is imported only if the job asks for it.
     if is_asked(contract.OPTIMIZER):
         _try(_optimizers, "PyTorch's optimizers are left as they are")
@@ -79,6 +82,12 @@ def _trace() -> None:
     from paceline import _tracing
 
     _tracing.install(sys.modules["torch"])
+
+
+def _explain() -> None:
+    from paceline._core import explain
+
+    atexit.register(explain.write_at_exit, told(contract.EXPLAIN_FILE))
 
 
 def _optimizers() -> None:
