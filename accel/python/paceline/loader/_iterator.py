@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import time
 from typing import Any
 
@@ -13,7 +14,8 @@ from torch.utils.data._utils import worker as torch_worker
 
 from paceline._core import contract
 from paceline._core.environment import disabled
-from paceline.loader import _device, _native, _pinned, _prefetch, _report
+from paceline._core.log import say
+from paceline.loader import _device, _fallback, _native, _pinned, _prefetch, _report
 from paceline.loader._exchange import Context, Exchange
 
 Base = dataloader._MultiProcessingDataLoaderIter
@@ -109,24 +111,43 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
         self._exchange = exchange
         self._account = account
         self._order = order
+        self._kept = _fallback.Kept(loader)
+        self._instead: Any = None  # PyTorch's iterator, once ours has failed
+        self._tasks: collections.deque[Any] = collections.deque()  # asked for, not handed out
+        self._handed = 0  # tasks of this pass whose batch, or error, the program has got
         context = loader.multiprocessing_context or torch.multiprocessing
         super().__init__(_Seen(loader, Context(exchange, context), exchange))
         self._profile_name = self._profile_name.replace(type(self).__name__, Base.__name__)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
-        if self._order is not None:
-            self._order.begins()
-        super()._reset(loader, first_iter)
-        self._exchange.compared()
+        if self._instead is not None:
+            self._instead._reset(self._kept)
+            self._sampler_iter, self._num_yielded = self._instead._sampler_iter, 0
+            return
+        self._tasks.clear()
+        self._handed = 0
+        try:
+            if self._order is not None:
+                self._order.begins()
+        except Exception as error:
+            self._account.why_no_prefetch = f"{type(error).__name__}: {error}"
+            self._order = None
+        try:
+            super()._reset(loader, first_iter)
+            self._exchange.compared()
+        except Exception as error:
+            self._go_on_without(error)
 
     def _next_index(self) -> Any:
         try:
-            return super()._next_index()
+            task = super()._next_index()
         except StopIteration:
             # PyTorch has sent every task of this pass. It asks again with every batch that it
             # hands out, so the next epoch's tasks go out one by one.
             self._prefetch_next_epoch()
             raise
+        self._tasks.append(task)
+        return task
 
     def _prefetch_next_epoch(self) -> None:
         exchange = self._exchange
@@ -146,9 +167,37 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
 
     def _next_data(self) -> Any:
         began = time.perf_counter()
-        batch = super()._next_data()
+        batch = self._next_of_ours() if self._instead is None else self._instead._next_data()
         self._account.waited(time.perf_counter() - began)
         return batch
+
+    def _next_of_ours(self) -> Any:
+        try:
+            batch = super()._next_data()
+        except Exception as error:
+            if not _fallback.is_ours(error):
+                self._note_handed()
+                raise
+            self._go_on_without(error)
+            return self._instead._next_data()
+        self._note_handed()
+        return batch
+
+    def _note_handed(self) -> None:
+        while self._handed < self._rcvd_idx and self._tasks:
+            self._tasks.popleft()
+            self._handed += 1
+
+    def _go_on_without(self, error: Exception) -> None:
+        """Has PyTorch's iterator make the rest of this pass, and all later ones. Raises the error
+        again if that cannot be."""
+        if not _fallback.is_ours(error) or not self._kept.can_go_on or self._sampler_iter is None:
+            raise error
+        self._shutdown_workers()
+        self._instead = self._kept.rest_of_pass(self._tasks, self._sampler_iter, self._base_seed)
+        why = f"{type(error).__name__}: {error}"
+        self._account.why = f"ours failed in a pass: {why}"
+        say(f"a loader is PyTorch's own from batch {self._handed} of this pass on: {why}")
 
     def _process_data(self, data: Any, *worker: Any) -> Any:
         batch = super()._process_data(data, *worker)
@@ -166,9 +215,17 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
         return kept[1] if len(kept) == 2 else self._exchange.landed(self._rcvd_idx)
 
     def _shutdown_workers(self) -> None:
-        super()._shutdown_workers()
-        self._account.add(self._exchange)
-        self._exchange.region.retire()
+        if self._instead is not None:
+            self._instead._shutdown_workers()
+            return
+        try:
+            super()._shutdown_workers()
+        except Exception as error:  # workers are told to end through the exchange, which may fail
+            if not _fallback.is_ours(error):
+                raise
+        finally:
+            self._account.add(self._exchange)
+            self._exchange.region.retire()
 
 
 def _why_no_copies(loader: Any) -> str:
