@@ -148,6 +148,10 @@ class Ring:
         return int(struct.unpack_from("<Q", self.memory, 1088)[0])
 
     @property
+    def device_kind(self) -> int:
+        return int(struct.unpack_from("<I", self.memory, 168)[0])
+
+    @property
     def live_phase(self) -> str:
         return PHASES[struct.unpack_from("<I", self.memory, 1156)[0]]
 

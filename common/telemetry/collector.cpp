@@ -19,6 +19,11 @@ constexpr std::uint64_t kMostLost = 1ULL << 40U;
 /// The number of ranks that may be left in one attempt, counting ranks that replaced each other.
 constexpr std::size_t kMostLeft = 1024;
 
+bool has_host_times_of_gpu(const RingView& ring) {
+  return ring.claims().device_kind == PACELINE_DEVICE_CUDA &&
+         (ring.claims().capabilities & kAmendingSources) == 0;
+}
+
 }  // namespace
 
 Collector::Collector(Identity identity, const Clock& clock, CollectorLimits limits)
@@ -78,7 +83,8 @@ Result<std::uint64_t> Collector::add(const paceline_ring_offer& offer, int fd, s
   const std::uint64_t key = next_key_++;
   rings_.push_back({key, offer.world_rank, offer.attempt,
                     RingReader(std::move(*view), start, known), AmendmentMerger(amends), known});
-  ranks_.try_emplace(offer.world_rank, limits_.window);
+  ranks_.try_emplace(offer.world_rank, limits_.window)
+      .first->second.set_host_times_of_gpu(has_host_times_of_gpu(rings_.back().reader.view()));
   seen_.insert(offer.world_rank);
   return key;
 }

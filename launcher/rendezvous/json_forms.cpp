@@ -64,6 +64,7 @@ void fields_of(Either<telemetry::RankSummary> auto& summary, Visit& visit) {
   visit("p50", summary.p50);
   visit("p95", summary.p95);
   visit("samplesPerSecond", summary.samples_per_second);
+  visit("hostTimesOfGpu", summary.host_times_of_gpu, 0, 1);
   visit("window", summary.window);
   visit("total", summary.total);
 }

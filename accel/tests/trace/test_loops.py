@@ -306,3 +306,19 @@ def test_a_scaler_whose_optimizer_fails_leaves_no_trace(train: Train) -> None:
         assert not _optimizers._scaled
         """).only()
     assert not any(record.flags & SCALER_SKIP for record in ring.steps)
+
+
+def test_a_program_on_a_gpu_is_said_to_be_one(train: Train) -> None:
+    """Its phases are host times, which name no bottleneck."""
+    loop = """
+        import paceline
+        torch.cuda.is_initialized = lambda: {on_gpu}
+        model = small()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for batch in DataLoader(Slow(8), batch_size=8):
+            loss_of(model, batch).backward()
+            optimizer.step()
+        assert ("phases are host time" in paceline.explain()) is {on_gpu}
+        """
+    kinds = [train(loop.format(on_gpu=on_gpu)).only().device_kind for on_gpu in (False, True)]
+    assert kinds == [1, 2]

@@ -88,6 +88,7 @@ RankSummary RankStats::summary(int rank, int node_rank) const {
   summary.step = step_;
   summary.steps = totals_.steps;
   summary.samples = totals_.samples;
+  summary.host_times_of_gpu = host_times_of_gpu_ ? 1 : 0;
   summary.total = totals_.host;
   std::vector<float> walls;
   walls.reserve(window_.size());

@@ -44,6 +44,8 @@ class RankStats {
   explicit RankStats(std::size_t window = kWindow) : most_(window) {}
 
   void add(const paceline_step_record& record);
+  /// Whether a GPU computes while the records hold the host's times only.
+  void set_host_times_of_gpu(bool are) { host_times_of_gpu_ = are; }
   void add_dropped(std::uint64_t records) { totals_.dropped += records; }
   /// Starts a new attempt: the window and the attempt's step count become empty; the totals stay.
   void begin_attempt();
@@ -62,6 +64,7 @@ class RankStats {
   RankTotals totals_;
   std::deque<Step> window_;
   std::uint64_t step_ = 0;
+  bool host_times_of_gpu_ = false;
 };
 
 }  // namespace paceline::telemetry

@@ -41,11 +41,13 @@ JobSummary fold(std::vector<RankSummary> ranks, Span span) {
   std::vector<double> own;
   double slowest = 0;
   std::size_t measured = 0;
+  bool of_gpu = false;
   for (const RankSummary& rank : ranks) {
     const PhaseSeconds& seconds = span == Span::kTotal ? rank.total : rank.window;
     const double wall = sum(seconds);
     job.step = std::max(job.step, rank.step);
     job.steps = std::max(job.steps, rank.steps);
+    of_gpu = of_gpu || rank.host_times_of_gpu != 0;
     if (wall <= 0) continue;
     ++measured;
     job.p95 = std::max(job.p95, rank.p95);
@@ -71,7 +73,9 @@ JobSummary fold(std::vector<RankSummary> ranks, Span span) {
     job.skew = middle > 0 ? slowest / middle : 0;
   }
   job.p50 = median(std::move(middles));
-  job.bottleneck = bottleneck(job.breakdown);
+  // The host runs ahead of its GPU, and waits wherever it reads a result: its times say nothing of
+  // what limits the step.
+  job.bottleneck = of_gpu ? "unknown" : bottleneck(job.breakdown);
   job.ranks = std::move(ranks);
   return job;
 }

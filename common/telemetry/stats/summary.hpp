@@ -20,6 +20,7 @@ struct RankSummary {
   double p50 = 0;             // seconds, over the window
   double p95 = 0;
   double samples_per_second = 0;  // over the window
+  int host_times_of_gpu = 0;      // 1 if a GPU computes, and the phases say what the host did
   PhaseSeconds window{};          // seconds per phase over the last steps
   PhaseSeconds total{};           // seconds per phase ever seen
 };

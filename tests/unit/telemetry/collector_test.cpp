@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "common/telemetry/metrics/text_sink.hpp"
@@ -36,6 +37,20 @@ TEST_F(CollectorTest, RefusesRanksThatDoNotLiveHereAndOtherAttempts) {
   EXPECT_FALSE(collector.add(ring_offer(2, 1), ring.fd()).has_value());
   EXPECT_EQ(collector.refused(), 4U);
   EXPECT_TRUE(collector.add(ring_offer(2), ring.fd()).has_value());
+}
+
+TEST_F(CollectorTest, HostTimesOfAGpuAreKnownByTheRing) {
+  for (const auto& [kind, capabilities, expected] :
+       {std::tuple{PACELINE_DEVICE_CPU, PACELINE_CAPABILITY_HOST_MARKS, 0},
+        std::tuple{PACELINE_DEVICE_CUDA, PACELINE_CAPABILITY_HOST_MARKS, 1},
+        std::tuple{PACELINE_DEVICE_CUDA, PACELINE_CAPABILITY_CUPTI, 0}}) {
+    TestRing ring;
+    ring.header().device_kind = kind;
+    ring.header().capabilities = capabilities;
+    const auto key = collector.add(ring_offer(2), ring.fd());
+    EXPECT_EQ(collector.summaries().front().host_times_of_gpu, expected);
+    collector.remove(*key);
+  }
 }
 
 TEST_F(CollectorTest, TheSameRingOfferedAgainIsNotCountedTwice) {

@@ -64,6 +64,13 @@ RankSummary rank(int number, double forward, double comm) {
   return summary;
 }
 
+TEST(Fold, TheHostsTimesOfAGpuNameNoBottleneck) {
+  auto other = rank(1, 1, 9);
+  EXPECT_EQ(fold({rank(0, 1, 9), other}, Span::kWindow).bottleneck, "communication");
+  other.host_times_of_gpu = 1;
+  EXPECT_EQ(fold({rank(0, 1, 9), other}, Span::kWindow).bottleneck, "unknown");
+}
+
 TEST(Fold, TheSlowestRankIsTheOneThatWaitsLeast) {
   const JobSummary job = fold({rank(2, 9, 1), rank(0, 5, 5), rank(1, 5, 5)}, Span::kWindow);
   EXPECT_EQ(job.slowest_rank, 2);

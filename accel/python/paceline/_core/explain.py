@@ -11,6 +11,7 @@ from pathlib import Path
 
 from paceline._core import contract, reports
 from paceline._core.environment import disabled, setting
+from paceline._core.library import CUDA
 from paceline._core.trace import ENDED, trace
 
 TYPE_CHECKING = False
@@ -81,6 +82,10 @@ def explain() -> str:
         lines.append(
             f"  cost: about {cost} ns a mark in Python; every record's overhead_ns has the whole"
             " of it"
+        )
+    if trace.lib is not None and trace.device_kind == CUDA:
+        lines.append(
+            "  phases are host time: on a GPU they say what the host did, and name no bottleneck"
         )
     lines += [f"  {name}: {what}" for name, what in sorted(tracing["patches"].items())]
     if not tracing["patches"]:

@@ -13,7 +13,7 @@ import sys
 import time
 
 from paceline._core.environment import disabled
-from paceline._core.library import CPU, HOST_MARKS, Library, Options
+from paceline._core.library import CPU, CUDA, HOST_MARKS, Library, Options
 from paceline._core.log import say
 
 ENDED = "closed"  # the reason of a trace that was open
@@ -32,7 +32,7 @@ class Trace:
         self.host_phases = 0
         self.framework_id = 0
         self.framework_version = b""
-        self.device_kind = CPU
+        self.device_kind = CPU  # where the program computes, as far as the first mark can tell
         self.patches: dict[str, str] = {}  # what of the framework is marked, or why not
 
     def open(self) -> bool:
@@ -45,6 +45,7 @@ class Trace:
         try:
             library = Library()
             self.mark_cost_ns = _mark_cost(library)
+            self.device_kind = CUDA if _uses_a_gpu() else CPU
             options = Options(
                 size=ctypes.sizeof(Options),
                 framework_id=self.framework_id,
@@ -87,6 +88,15 @@ class Trace:
 def _in_loader_worker() -> bool:
     worker = sys.modules.get("torch.utils.data._utils.worker")
     return worker is not None and getattr(worker, "_worker_info", None) is not None
+
+
+def _uses_a_gpu() -> bool:
+    """Whether the program has begun to use a GPU. Asking does not start CUDA."""
+    torch = sys.modules.get("torch")
+    try:
+        return torch is not None and bool(torch.cuda.is_initialized())
+    except AttributeError:  # TensorFlow and Paddle come without it
+        return False
 
 
 def _mark_cost(library: Library) -> int:
