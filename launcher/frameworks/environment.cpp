@@ -25,6 +25,9 @@ constexpr std::array kFrameworkFiles{
     Framework{"BytePS", set_byteps},       Framework{"XGBoost", set_xgboost},
 };
 
+/// Not "1": PyTorch loads no entry points, through which Paceline comes into the program.
+constexpr std::string_view kTorchAutoload = "TORCH_DEVICE_BACKEND_AUTOLOAD";
+
 /// What every framework and the runtime of Paceline read.
 void set_common(const Process& process, Variables& variables) {
   const RankSetting& setting = process.setting;
@@ -65,6 +68,11 @@ void inject_runtime(const RankSetting& setting, Variables& variables) {
   const std::string path = prepend({python + "/site", python}, variables.get("PYTHONPATH"));
   variables.set("PYTHONPATH", path);
   variables.note("PYTHONPATH=" + path);
+  const std::string autoload(kTorchAutoload);
+  if (variables.has(autoload) && variables.get(autoload) != "1")
+    variables.note(autoload + "=" + variables.get(autoload) +
+                   " keeps PyTorch 2.5 and later from loading Paceline: no step is measured and"
+                   " nothing accelerated. Unset it, or call paceline.accelerate in the program");
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "launcher/frameworks/list_variable.hpp"
 
 namespace paceline::frameworks {
@@ -79,6 +81,20 @@ TEST(Environment, WhatTheUserHasSetStays) {
   EXPECT_EQ(composed.variables.at("PYTHONPATH"),
             "/opt/paceline/python/site:/opt/paceline/python:/mine");
   EXPECT_EQ(composed.changes.size(), 3U);  // PYTHONUNBUFFERED, GLOO_SOCKET_IFNAME, PYTHONPATH
+}
+
+TEST(Environment, WhatKeepsPyTorchFromLoadingTheRuntimeIsSaid) {
+  const auto said = [](const Environment& base) {
+    const auto changes = compose_environment(base, rank()).changes;
+    return std::count_if(changes.begin(), changes.end(), [](const std::string& change) {
+      return change.starts_with("TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps PyTorch 2.5 and later") &&
+             change.ends_with("Unset it, or call paceline.accelerate in the program");
+    });
+  };
+  EXPECT_EQ(said({{"TORCH_DEVICE_BACKEND_AUTOLOAD", "0"}}), 1);
+  EXPECT_EQ(said({{"TORCH_DEVICE_BACKEND_AUTOLOAD", "1"}}), 0);
+  EXPECT_EQ(said({}), 0);
+  EXPECT_EQ(said({{"TORCH_DEVICE_BACKEND_AUTOLOAD", "0"}, {"PACELINE_DISABLE", "1"}}), 0);
 }
 
 TEST(Environment, GpuDirectIsTurnedOffWhereAskedAndNotSetOtherwise) {
