@@ -8,6 +8,7 @@ a training loop each way. Prints a line for each check; ends with 1 if one faile
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import time
@@ -25,7 +26,20 @@ import loader_cases
 
 GPU = torch.device("cuda")
 BUSY_CYCLES = 100_000_000  # about 50 ms
-ROUNDS, BATCHES, BATCH = 5, 60, 64
+ROUNDS, BATCHES, WORKERS = 5, 60, 4
+IMAGE_BYTES = 3 * 224 * 224 * 4
+
+
+def batch_size() -> int:
+    """64, or less: PyTorch's workers pass batches through /dev/shm, which has 64 MB in a container.
+    Three batches of each worker must fit into half of it.
+    """
+    shm = os.statvfs("/dev/shm")
+    room = shm.f_bavail * shm.f_frsize // 2
+    return max(1, min(64, room // (3 * WORKERS * IMAGE_BYTES)))
+
+
+BATCH = batch_size()
 checks: list[Check] = []
 
 
@@ -73,7 +87,7 @@ class Images(Dataset):
 
 
 def images(kind: Any) -> Any:
-    return kind(Images(), batch_size=BATCH, num_workers=4, persistent_workers=True)
+    return kind(Images(), batch_size=BATCH, num_workers=WORKERS, persistent_workers=True)
 
 
 @check

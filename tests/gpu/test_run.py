@@ -42,21 +42,51 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def begun(folder: Path, *options: str) -> subprocess.Popen[str]:
+def begun(folder: Path, *options: str, path: str = "/usr/bin:/bin") -> subprocess.Popen[str]:
     return subprocess.Popen(
         [folder / "tests/gpu/run", *options],
         cwd="/",
-        env={"PATH": "/usr/bin:/bin", "PACELINE_PYTHON": str(folder / "python")},
+        env={"PATH": path, "PACELINE_PYTHON": str(folder / "python")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    with begun(folder, *options) as running:
+def run(
+    folder: Path, *options: str, path: str = "/usr/bin:/bin"
+) -> subprocess.CompletedProcess[str]:
+    with begun(folder, *options, path=path) as running:
         out, err = running.communicate()
     return subprocess.CompletedProcess(options, running.returncode, out, err)
+
+
+def test_a_build_that_was_carried_along_needs_no_compiler(folder: Path, tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in [
+        "bash",
+        "cat",
+        "dirname",
+        "env",
+        "find",
+        "mkdir",
+        "rm",
+        "sed",
+        "sh",
+        "tail",
+        "timeout",
+        "touch",
+        "wc",
+    ]:
+        found = shutil.which(name)
+        assert found, name
+        (tools / name).symlink_to(found)
+    answer = run(folder, "--only", "optim_check,optim_times", path=str(tools))
+    assert answer.returncode == 0, answer.stderr
+    assert "ran tests/gpu/optim_times.py" in answer.stdout and "kernels by" not in answer.stdout
+    answer = run(folder, "--only", "build", path=str(tools))
+    assert answer.returncode == 2 and "carry build/gpu along" in answer.stderr, answer.stderr
 
 
 def test_a_step_that_fails_is_named_and_the_others_are_run(folder: Path) -> None:
