@@ -86,7 +86,7 @@ def test_modules_of_other_sources_are_refused(table: Table, modules: Path, tmp_p
     (tmp_path / MODULES[0]).touch()
     assert "run scripts/kernels" in check(tmp_path).stderr
     made_of = (modules / "sources.sha256").read_text()
-    device = ("block.hpp", "table.hpp", "optim.cu")
+    device = ("block.hpp", "elements.hpp", "table.hpp", "optim.cu")
     host = ("base/float16.hpp", "optim/formulas.hpp")
     for file in (*host, *(f"optim/device/{name}" for name in device)):
         was = re.search(rf"(\w{{64}})  accel/src/{file}\n", made_of)
@@ -98,10 +98,11 @@ def test_modules_of_other_sources_are_refused(table: Table, modules: Path, tmp_p
 @pytest.mark.parametrize("source", (ROOT / "accel/src").rglob("*.cu"), ids=lambda path: path.stem)
 def test_a_source_is_device_code_alone(source: Path) -> None:
     """It includes device code and the table, which C++ compilers and processors use too."""
-    block = source.parent / "block.hpp"
-    included = [re.findall(r"#include (.*)", file.read_text()) for file in (source, block)]
-    assert included == [['"block.hpp"'], ['"table.hpp"']]
-    assert "<<<" not in source.read_text() + block.read_text()
+    files = [source, source.parent / "block.hpp", source.parent / "elements.hpp"]
+    texts = [file.read_text() for file in files]
+    included = [re.findall(r"#include (.*)", text) for text in texts]
+    assert included == [['"block.hpp"'], ['"elements.hpp"'], ['"table.hpp"']]
+    assert not any("<<<" in text for text in texts)
 
 
 def compile_source(folder: Path, text: str) -> subprocess.CompletedProcess[str]:

@@ -65,12 +65,16 @@ struct paceline_optim_group {
   1u /* the momentum buffer holds nothing yet: it becomes the gradient \
       */
 
+#define PACELINE_OPTIM_STATE_AS_PARAM                                        \
+  2u /* Adam, SGD: state1 to state3 hold values of param_dtype and not fp32; \
+      * without a master */
+
 /* Tensors are dense: `count` elements, with all arrays in one order. The arrays of a call do not
  * overlap. */
 struct paceline_optim_tensor {
   void* param;
   const void* grad;
-  float* state1;
+  float* state1; /* fp32, or as PACELINE_OPTIM_STATE_AS_PARAM says */
   float* state2;
   float* state3;
   float* master; /* fp32 copy of a 16-bit parameter, which is its rounding; or null */
@@ -78,7 +82,7 @@ struct paceline_optim_tensor {
   int64_t count;
   uint8_t param_dtype; /* enum paceline_optim_dtype */
   uint8_t grad_dtype;
-  uint16_t flags; /* PACELINE_OPTIM_FIRST */
+  uint16_t flags; /* PACELINE_OPTIM_FIRST, PACELINE_OPTIM_STATE_AS_PARAM */
   uint32_t group; /* index into the groups */
 };
 

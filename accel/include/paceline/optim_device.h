@@ -39,14 +39,6 @@ PACELINE_EXPORT int paceline_optim_device_open(int32_t device, const char* folde
                                                uint64_t why_bytes);
 
 /*
- * Returns 0 if the driver is there and `folder` has a module for each of its devices, else
- * PACELINE_EDEVICE with the reason. It touches no device, so ranks can agree before each has a
- * device.
- */
-PACELINE_EXPORT int paceline_optim_device_everywhere(const char* folder, char* why,
-                                                     uint64_t why_bytes);
-
-/*
  * Compares step counts that a framework keeps in the host's memory with copies of them. steps[i]
  * points to a count, and counts[i] is its last known value. counts_are returns 1 if all are
  * unchanged, else 0. count adds 1 to both for each tensor whose grads[i] is not null.

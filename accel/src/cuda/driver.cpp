@@ -140,21 +140,6 @@ std::expected<FoundModule, std::string> find_module(const Driver& cuda, int ordi
 
 }  // namespace
 
-std::string Kernels::why_not_everywhere(std::string_view folder, std::string_view name) {
-  const auto driver = Driver::get();
-  if (!driver) return driver.error();
-  int device = 0;
-  int ordinal = 0;
-  // For a number beyond the last device the driver returns an error. If there is no device at all,
-  // find_module() reports it.
-  do {
-    if (const auto found = find_module(**driver, ordinal, folder, name); !found)
-      return "device " + std::to_string(ordinal) + ": " + found.error();
-    ++ordinal;
-  } while (ordinal < kMostDevices && (*driver)->device_get(&device, ordinal) == kSuccess);
-  return {};
-}
-
 std::expected<Kernels, std::string> Kernels::open(int ordinal, std::string_view folder,
                                                   std::string_view name,
                                                   const std::vector<std::string>& functions) {

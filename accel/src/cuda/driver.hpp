@@ -90,10 +90,6 @@ class Kernels {
                                                   std::string_view name,
                                                   const std::vector<std::string>& functions);
 
-  // Returns an empty string if the folder has such a module for each device of the driver. Else it
-  // returns why one has none. It touches no device.
-  static std::string why_not_everywhere(std::string_view folder, std::string_view name);
-
   // Launches a kernel in the primary context of the device. `function` is an index into the names
   // that were passed to open(). Returns the status of the driver.
   [[nodiscard]] int launch(std::size_t function, unsigned blocks, unsigned threads, Stream stream,

@@ -45,11 +45,6 @@ class KernelSet {
     return opened.problem;
   }
 
-  // Returns an empty string, or why one of the driver's devices has no module in the folder.
-  [[nodiscard]] std::string why_not_everywhere(const std::string& folder) const {
-    return Kernels::why_not_everywhere(folder, name_);
-  }
-
   // Returns null before open() has found them.
   [[nodiscard]] const Kernels* on(int device) const {
     return is_device(device) ? devices_[static_cast<std::size_t>(device)].kernels.get() : nullptr;

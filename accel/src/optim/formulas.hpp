@@ -45,7 +45,8 @@ struct AdamConstants {
   float keep;   // factor of the parameter: 1 - lr * decoupled decay
   float decay;  // factor of the parameter in the gradient (Adam) or in the update (LAMB)
   Blend first;
-  Blend second;
+  float second_kept;  // factors of the second moment and of the squared gradient
+  float second_entering;
   float first_correction;   // LAMB: 1 / (1 - beta1^t)
   float second_correction;  // 1 / sqrt(1 - beta2^t)
   float eps;
@@ -87,6 +88,11 @@ PACELINE_INLINE float blend(float old, float value, Blend by) {
   return (by.from_old ? old : value) + (value - old) * by.factor;
 }
 
+// As the framework writes it: an infinite variance stays infinite, where a blend would make it NaN.
+PACELINE_INLINE float next_variance(float old, float gradient, const AdamConstants& c) {
+  return old * c.second_kept + c.second_entering * gradient * gradient;
+}
+
 template <bool kWithMaximum, bool kDecayInGradient>
 PACELINE_INLINE void adam_element(float& p, float g, float& m, float& v, float& maximum,
                                   const AdamConstants& c) {
@@ -94,7 +100,7 @@ PACELINE_INLINE void adam_element(float& p, float g, float& m, float& v, float& 
   const float kept = p * c.keep;
   if constexpr (kDecayInGradient) gradient += c.decay * p;
   const float moment = blend(m, gradient, c.first);
-  const float variance = blend(v, gradient * gradient, c.second);
+  const float variance = next_variance(v, gradient, c);
   m = moment;
   v = variance;
   float spread = variance;
@@ -118,7 +124,7 @@ PACELINE_INLINE float lamb_moments_element(float p, float g, float& m, float& v,
                                            const AdamConstants& c) {
   const float gradient = g * c.grad_multiplier;
   m = blend(m, gradient, c.first);
-  v = blend(v, gradient * gradient, c.second);
+  v = next_variance(v, gradient, c);
   return lamb_update(p, m, v, c);
 }
 
@@ -183,7 +189,8 @@ PACELINE_INLINE AdamConstants adam_constants(const Group& group, double lr, doub
   c.keep = static_cast<float>(!lamb && decoupled ? 1 - lr * group.weight_decay : 1.0);
   c.decay = static_cast<float>(lamb || !decoupled ? group.weight_decay : 0.0);
   c.first = blend_by(1 - group.beta1);
-  c.second = blend_by(1 - group.beta2);
+  c.second_kept = static_cast<float>(group.beta2);
+  c.second_entering = static_cast<float>(1 - group.beta2);
   c.first_correction = static_cast<float>(1 / first_left);
   c.second_correction = static_cast<float>(1 / root(second_left));
   c.eps = static_cast<float>(group.eps);

@@ -87,6 +87,40 @@ class ParamTile {
   std::array<float, kTile> space_;  // not initialised: filled when it is used
 };
 
+// A state array of a tile in fp32, for reading and writing. done() rounds it if the state has the
+// parameter's 16 bits.
+class StateTile {
+ public:
+  StateTile(const Kernels& kernels, const Tensor& tensor, float* state, int64_t at, int64_t count)
+      : kernels_(kernels), dtype_(tensor.param_dtype), count_(count) {
+    if (state == nullptr) return;
+    if (dtype_ == PACELINE_OPTIM_F32 || (tensor.flags & PACELINE_OPTIM_STATE_AS_PARAM) == 0) {
+      values_ = state + at;
+      return;
+    }
+    halves_ = reinterpret_cast<std::uint16_t*>(state) + at;
+    read_tile(kernels, halves_, dtype_, 0, count, space_.data());
+    values_ = space_.data();
+  }
+
+  // Null if there is no state.
+  [[nodiscard]] float* values() { return values_; }
+
+  void done() const {
+    if (halves_ == nullptr) return;
+    (dtype_ == PACELINE_OPTIM_BF16 ? kernels_.halves.to_bf16 : kernels_.halves.to_f16)(
+        values_, halves_, count_);
+  }
+
+ private:
+  const Kernels& kernels_;
+  std::uint8_t dtype_;
+  int64_t count_;
+  float* values_ = nullptr;
+  std::uint16_t* halves_ = nullptr;
+  std::array<float, kTile> space_;  // not initialised: filled when it is used
+};
+
 using Lanes = std::array<double, kLanes>;
 
 double sum(const Lanes& lanes) {
@@ -165,18 +199,18 @@ class Step {
           read_tile(kernels_, tensor.grad, tensor.grad_dtype, at, count, space.data());
       switch (group.kind) {
         case PACELINE_OPTIM_ADAM: {
-          float* maximum =
-              (group.flags & PACELINE_OPTIM_AMSGRAD) != 0 ? tensor.state3 + at : nullptr;
-          kernels_.adam(param.values(), grad, tensor.state1 + at, tensor.state2 + at, maximum,
-                        count, adam_[chunk.tensor]);
+          adam(tensor, at, count, param.values(), grad, group, adam_[chunk.tensor]);
           param.done();
           break;
         }
-        case PACELINE_OPTIM_SGD:
-          kernels_.sgd(param.values(), grad, group.momentum != 0 ? tensor.state1 + at : nullptr,
-                       count, sgd_[chunk.tensor]);
+        case PACELINE_OPTIM_SGD: {
+          StateTile held(kernels_, tensor, group.momentum != 0 ? tensor.state1 : nullptr, at,
+                         count);
+          kernels_.sgd(param.values(), grad, held.values(), count, sgd_[chunk.tensor]);
+          held.done();
           param.done();
           break;
+        }
         case PACELINE_OPTIM_LAMB:
           kernels_.lamb_moments(param.values(), grad, tensor.state1 + at, tensor.state2 + at, count,
                                 adam_[chunk.tensor], param_lanes.data(), other_lanes.data());
@@ -190,6 +224,19 @@ class Step {
     });
     if (by_layer(group))
       squares_[static_cast<std::size_t>(number)] = {sum(param_lanes), sum(other_lanes)};
+  }
+
+  void adam(const Tensor& tensor, int64_t at, int64_t count, float* param, const float* grad,
+            const Group& group, const AdamConstants& constants) {
+    const bool with_maximum = (group.flags & PACELINE_OPTIM_AMSGRAD) != 0;
+    StateTile moment(kernels_, tensor, tensor.state1, at, count);
+    StateTile variance(kernels_, tensor, tensor.state2, at, count);
+    StateTile maximum(kernels_, tensor, with_maximum ? tensor.state3 : nullptr, at, count);
+    kernels_.adam(param, grad, moment.values(), variance.values(), maximum.values(), count,
+                  constants);
+    moment.done();
+    variance.done();
+    maximum.done();
   }
 
   // Computes the factor of a layer from the sums of its chunks.
@@ -252,6 +299,9 @@ int check(std::span<const Group> groups, std::span<const Tensor> tensors, bool w
     const Group& group = groups[tensor.group];
     if (has_moments(group) && tensor.step == nullptr) return PACELINE_EINVAL;
     if (tensor.master != nullptr && tensor.param_dtype == PACELINE_OPTIM_F32)
+      return PACELINE_EINVAL;
+    if ((tensor.flags & PACELINE_OPTIM_STATE_AS_PARAM) != 0 &&
+        (tensor.master != nullptr || by_layer(group)))
       return PACELINE_EINVAL;
     if (tensor.count == 0) continue;
     bool complete = tensor.param != nullptr;

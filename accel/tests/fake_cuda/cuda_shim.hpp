@@ -6,12 +6,22 @@
 
 #include "fibers.hpp"
 
+// Counts the accesses of several elements at once: each makes a uint4 or a uint2.
+struct WideAccess {
+  WideAccess() { ++count; }
+  WideAccess(const WideAccess&) { ++count; }
+  WideAccess& operator=(const WideAccess&) = default;
+  inline static long count = 0;
+};
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
+  [[no_unique_address]] WideAccess access = {};
 };
 struct alignas(8) uint2 {
   unsigned x, y;
+  [[no_unique_address]] WideAccess access = {};
 };
+static_assert(sizeof(uint4) == 16 && sizeof(uint2) == 8);
 struct Index3 {
   unsigned x = 0, y = 0, z = 0;
 };

@@ -60,6 +60,8 @@ class FakeCuda {
     exchange(&mode);
     return own;
   }
+  // How often kernels have read or written several elements at once.
+  long wide() { return function<long()>("fake_cuda_wide")(); }
   bool uneven() { return function<int()>("fake_cuda_uneven")() != 0; }
 
  private:

@@ -5,8 +5,12 @@
 // the real driver refuses: calls before cuInit or without a current context, and bad flags and
 // sizes.
 //
-// fake_cuda_log() returns the calls so far, a line each. fake_cuda_uneven() tells whether threads
-// of one block came to different numbers of barriers. fake_cuda_set(name, value) takes these names:
+// What tests ask of it:
+// - fake_cuda_log() returns the calls so far, a line each.
+// - fake_cuda_uneven() tells whether threads of one block came to different numbers of barriers.
+// - fake_cuda_wide() tells how often kernels read or wrote several elements at once.
+//
+// The names that fake_cuda_set(name, value) takes:
 // - "version", "major", "minor" and "devices" set what the driver reports.
 // - The name of a function sets what that function returns.
 // - "refused launch": the launch with this number from now on fails.
@@ -141,6 +145,8 @@ FAKE void fake_cuda_set(const char* name, int value) {
   state().values[name] = value;
 }
 FAKE int fake_cuda_uneven() { return state().uneven ? 1 : 0; }
+
+FAKE long fake_cuda_wide() { return WideAccess::count; }
 
 FAKE int cuInit(unsigned flags) {
   const int answer = note("cuInit");

@@ -81,32 +81,6 @@ CASE(device_a_reason_is_given_where_there_is_nothing_for_it) {
   CHECK_EQ(device.step(), PACELINE_EDEVICE);
 }
 
-CASE(device_what_is_said_of_all_devices_touches_none) {
-  FakeCuda cuda;
-  const auto everywhere = [&] {
-    std::string why(200, '\0');
-    const int status =
-        paceline_optim_device_everywhere(cuda.folder().c_str(), why.data(), why.size());
-    CHECK((status == PACELINE_OK) == (why[0] == '\0'));
-    why.resize(why.find('\0'));
-    return why;
-  };
-  CHECK(everywhere().empty());
-  CHECK(cuda.log().find("cuDevicePrimaryCtxRetain") == std::string::npos);
-  CHECK(cuda.log().find("cuDeviceGet 63") != std::string::npos);
-  cuda.forget();
-  cuda.set("devices", 2);
-  CHECK(everywhere().empty());
-  CHECK(cuda.log().find("cuDeviceGet 1") != std::string::npos &&
-        cuda.log().find("cuDeviceGet 3") == std::string::npos);
-  cuda.set("devices", 0);
-  CHECK(everywhere().starts_with("device 0: cuDeviceGet"));
-  cuda.set("devices", 1);
-  cuda.set("major", 10);
-  CHECK(everywhere().find("no module in") != std::string::npos);
-  CHECK_EQ(paceline_optim_device_everywhere(nullptr, nullptr, 0), PACELINE_EINVAL);
-}
-
 CASE(device_counts_in_the_hosts_memory_go_on_where_there_is_a_gradient) {
   std::array<float, 3> steps{1, 2, 3};
   std::array<float, 3> counts = steps;

@@ -67,6 +67,84 @@ CASE(device_clipping_and_unscaling_are_the_processors) {
   CHECK(!cuda.uneven());
 }
 
+CASE(device_state_of_the_parameters_type_is_the_processors) {
+  FakeCuda cuda;
+  CHECK(opens(cuda));
+  for (const Group& group : variants()) {
+    if (group.kind == PACELINE_OPTIM_LAMB || group.kind == PACELINE_OPTIM_LARS) continue;
+    std::vector<Spec> specs;
+    for (const std::uint8_t dtype : {PACELINE_OPTIM_BF16, PACELINE_OPTIM_F16, PACELINE_OPTIM_F32})
+      for (const std::size_t shift : {0, 1})
+        specs.push_back({kChunk + 5, dtype, dtype, false, shift, 0, true});
+    World ours(specs);
+    ours.groups[0] = group;
+    World processor = ours;
+    Device device(ours);
+    for (unsigned number = 0; number < 3; ++number) {
+      for (World* world : {&ours, &processor}) world->give_gradients(number + 70);
+      CHECK_EQ(device.step(), PACELINE_OK);
+      CHECK_EQ(on_processor(processor, 1, number == 0), PACELINE_OK);
+      CHECK(ours.same(processor));
+    }
+    std::vector<Tensor> refused = processor.given(false);
+    refused[0].master = processor.all[0].master.floats();
+    CHECK_EQ(step(best_kernels(), processor.groups, refused, 1), PACELINE_EINVAL);
+  }
+  CHECK(!cuda.uneven());
+}
+
+// As in a bucket of DistributedDataParallel: everything else lies on good addresses.
+CASE(device_a_misaligned_gradient_leaves_all_other_accesses_wide) {
+  FakeCuda cuda;
+  CHECK(opens(cuda));
+  for (const std::uint8_t dtype : {PACELINE_OPTIM_F32, PACELINE_OPTIM_BF16, PACELINE_OPTIM_F16}) {
+    constexpr std::int64_t kCount = 2 * kChunk + 7;
+    for (std::size_t shift = 0; shift < 4; ++shift) {
+      World ours(std::vector<Spec>{{kCount, PACELINE_OPTIM_F32, dtype}});
+      ours.groups[0] = group_of(PACELINE_OPTIM_ADAM, PACELINE_OPTIM_DECOUPLED);
+      const std::size_t width = dtype == PACELINE_OPTIM_F32 ? 4 : 2;
+      ours.all[0].grad = Array(static_cast<std::size_t>(kCount) * width, shift * width);
+      World processor = ours;
+      Device device(ours);
+      double norm = 0;
+      device.call().norm_out = &norm;
+      for (World* world : {&ours, &processor}) world->give_gradients(9);
+      const long before = cuda.wide();
+      CHECK_EQ(device.step(), PACELINE_OK);
+      // Three arrays are read and written. The norm reads the gradient, and so does the update if
+      // it is aligned.
+      const long each = 6 + 1 + (shift == 0 ? 1 : 0);
+      CHECK(cuda.wide() - before >= each * (kCount / 4 - 1));
+      double expected = 0;
+      CHECK_EQ(gradient_norm(best_kernels(), processor.given(true), 1, &expected), PACELINE_OK);
+      CHECK_EQ(norm, expected);
+      CHECK_EQ(on_processor(processor, 1, true), PACELINE_OK);
+      CHECK(ours.same(processor));
+    }
+  }
+  CHECK(!cuda.uneven());
+}
+
+CASE(device_a_norm_of_more_chunks_than_columns_is_the_processors) {
+  FakeCuda cuda;
+  CHECK(opens(cuda));
+  for (const std::int64_t tensors : {1, 256, 600}) {
+    World ours(std::vector<Spec>(static_cast<std::size_t>(tensors), Spec{5}));
+    ours.groups[0] = group_of(PACELINE_OPTIM_SGD, 0);
+    Device device(ours);
+    double norm = 0;
+    device.call().norm_out = &norm;
+    for (unsigned number = 0; number < 2; ++number) {
+      ours.give_gradients(number);
+      double expected = 0;
+      CHECK_EQ(gradient_norm(best_kernels(), ours.given(false), 1, &expected), PACELINE_OK);
+      CHECK_EQ(device.step(), PACELINE_OK);
+      CHECK_EQ(norm, expected);
+    }
+  }
+  CHECK(!cuda.uneven());
+}
+
 CASE(device_a_skipped_step_advances_nothing) {
   FakeCuda cuda;
   CHECK(opens(cuda));

@@ -59,6 +59,7 @@ struct Spec {
   bool master = false;
   std::size_t shift = 0;  // elements away from a good address
   std::uint32_t group = 0;
+  bool state_as_param = false;
 };
 
 // Tensors with their state, as one side of a comparison owns them.
@@ -81,12 +82,14 @@ struct World {
         const std::size_t width = dtype == PACELINE_OPTIM_F32 ? 4 : 2;
         return Array(count * width, spec.shift * width);
       };
+      std::uint8_t of_state = PACELINE_OPTIM_F32;
+      if (spec.state_as_param) of_state = spec.param;
       One one{spec,
               array(spec.param),
               array(spec.grad),
-              array(PACELINE_OPTIM_F32),
-              array(PACELINE_OPTIM_F32),
-              array(PACELINE_OPTIM_F32),
+              array(of_state),
+              array(of_state),
+              array(of_state),
               array(PACELINE_OPTIM_F32)};
       for (std::size_t i = 0; i < count; ++i) one.master.floats()[i] = normal(random);
       write(one.param, spec.param, one.master.floats(), count);
@@ -132,9 +135,14 @@ struct World {
     tensor.count = one.spec.count;
     tensor.param_dtype = one.spec.param;
     tensor.grad_dtype = one.spec.grad;
-    tensor.flags = first ? PACELINE_OPTIM_FIRST : 0;
+    tensor.flags =
+        static_cast<std::uint16_t>((first ? PACELINE_OPTIM_FIRST : 0U) | (spec_flags(one.spec)));
     tensor.group = one.spec.group;
     return tensor;
+  }
+
+  static unsigned spec_flags(const Spec& spec) {
+    return spec.state_as_param ? PACELINE_OPTIM_STATE_AS_PARAM : 0U;
   }
 
   std::vector<Tensor> rows(bool first) {

@@ -45,7 +45,7 @@ def leaves():
 def give(params, seed):
     generator = torch.Generator().manual_seed(seed)
     for parameter in params:
-        parameter.grad = torch.randn(parameter.shape, generator=generator)
+        parameter.grad = torch.randn(parameter.shape, generator=generator).to(parameter.dtype)
 
 def compare(one, other):
     for p, q in zip(one.param_groups[0]["params"], other.param_groups[0]["params"]):
@@ -99,6 +99,42 @@ for kind, options in KINDS:
     assert told(one).startswith("6 tensors fused on the GPU, class Reordered; 5 steps by the library, median "), told(one)
     assert told(one).endswith(" ms of the host"), told(one)
     assert told(other).startswith("6 tensors fused on the CPU, class Reordered; 5 steps by the library, median "), told(other)
+print("reached the end")
+""")
+
+
+@pytest.mark.skipif(not NEW, reason="no fused steps on the CPU, which plays the GPU")
+def test_fused_and_capturable_count_on_the_device(on_fake: Train) -> None:
+    on_fake("""
+from paceline.optim import _torch_state
+cases = [(kind, {**options, "fused": True}) for kind, options in KINDS] + [
+    (torch.optim.AdamW, {"capturable": True}), (torch.optim.AdamW, {"fused": True, "lr": torch.tensor(0.01)}),
+]
+for kind, options in cases:
+    for dtype in (torch.float32, torch.bfloat16):
+        def made():
+            params = [p.detach().to(dtype).requires_grad_() for p in leaves()]
+            return kind(params, **{k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in options.items()})
+        one, other = made(), made()
+        other.param_groups[0].update(capturable=False, fused=None)  # on the CPU only those are the library's
+        for number in range(4):
+            for optimizer in (one, other):
+                on_gpu(optimizer is one)
+                params = optimizer.param_groups[0]["params"]
+                give(params, number)
+                optimizer.step()
+            compare(one, other)
+            assert launches() == ["paceline_optim_update"], (kind, options, told(one))
+        assert told(one).startswith("6 tensors fused on the GPU"), told(one)
+        for p in one.param_groups[0]["params"]:
+            assert "step" not in one.state[p] or float(one.state[p]["step"]) == 4
+# A gradient scaler's own protocol stays PyTorch's.
+one = torch.optim.AdamW(leaves(), fused=True)
+give(one.param_groups[0]["params"], 1)
+on_gpu(True)
+one.grad_scale, one.found_inf = torch.tensor(2.0), torch.tensor(0.0)
+one.step()
+assert "for a gradient scaler" in told(one) and launches() == [], told(one)
 print("reached the end")
 """)
 
@@ -236,17 +272,16 @@ def test_what_asks_for_torchs_own_code_gets_it(on_fake: Train) -> None:
     on_fake(
         """
 on_gpu(True)
-halves = [torch.ones(3, dtype=torch.bfloat16, requires_grad=True)]
+doubles = [torch.ones(3, dtype=torch.float64, requires_grad=True)]
 cases = [
     (torch.optim.SGD(leaves(), lr=0.1, momentum=0.9, dampening=0.5), "dampening on a GPU"),
-    (torch.optim.SGD(halves, lr=0.1), "bfloat16 parameters"),
+    (torch.optim.SGD(doubles, lr=0.1), "float64 gradients of float64 parameters"),
 ]
 """
         + (
             """
 cases += [
-    (torch.optim.AdamW(leaves(), fused=True), "fused=True asks for PyTorch's own"),
-    (torch.optim.AdamW(leaves(), lr=torch.tensor(0.1)), "lr or weight_decay is a tensor"),
+    (torch.optim.AdamW(leaves(), weight_decay=torch.tensor(0.1)), "weight_decay or betas are tensors"),
 ]
 """
             if NEW
@@ -357,10 +392,10 @@ print("reached the end")
 
 
 RANKS = """
-torch.cuda.is_initialized = lambda: True
 if os.environ["RANK"] == os.environ.get("WITHOUT"):
     os.environ["PACELINE_KERNELS"] = "/nowhere"
 dist.init_process_group("gloo")
+assert not fake.fake_cuda_log(), "CUDA was started before the program did"
 on_gpu(True)
 optimizer = torch.optim.AdamW(leaves())
 give(optimizer.param_groups[0]["params"], 1)
@@ -376,6 +411,44 @@ dist.destroy_process_group()
 """
 
 
+# A table that is built again in the third step finds no memory.
+FAILING = """
+from datetime import timedelta
+from paceline._core import agreement
+agreement.AGREEMENT_TIMEOUT = timedelta(seconds=2)
+dist.init_process_group("gloo")
+on_gpu(True)
+class OutOfMemory(RuntimeError):
+    pass
+def fail(*_, **__):
+    raise OutOfMemory
+optimizer = torch.optim.AdamW(leaves())
+params = optimizer.param_groups[0]["params"]
+for number in range(4):
+    give(params, number)
+    if number == 2:
+        optimizer.state[params[1]]["exp_avg"] = optimizer.state[params[1]]["exp_avg"].clone()
+        fill = _device.fill
+        if os.environ["RANK"] in os.environ["FAILS"]:
+            _device.fill = fail
+    optimizer.step()
+    if number == 2:
+        _device.fill = fill
+        if "1" in os.environ["FAILS"] and os.environ["RANK"] == "1":
+            print("rank 1 went on")
+    sums = [p.detach().clone() for p in params]
+    if os.environ["FAILS"] == "01":
+        for own, other in zip(params, sums):
+            dist.broadcast(other, 0)
+            assert torch.equal(own, other)
+if os.environ["FAILS"] == "1":
+    dist.barrier()  # the next exchange of gradients
+assert "6 tensors fused on the GPU" in told(optimizer), told(optimizer)
+print("reached the end")
+dist.destroy_process_group()
+"""
+
+
 def test_ranks_agree_on_their_gpus(on_fake: Train) -> None:
     on_fake(RANKS, ranks=2)
 
@@ -384,15 +457,15 @@ def test_one_rank_without_kernels_leaves_the_gpus_to_torch_on_all(on_fake: Train
     on_fake(RANKS, ranks=2, WITHOUT="1")
 
 
-def test_a_rank_whose_module_does_not_load_says_so_once(on_fake: Train) -> None:
+def test_one_rank_whose_module_does_not_load_leaves_the_gpus_to_torch_on_all(
+    on_fake: Train,
+) -> None:
     on_fake(
         """
 import contextlib, io
-torch.cuda.is_initialized = lambda: True
 dist.init_process_group("gloo")
 on_gpu(True)
-broken = os.environ["RANK"] == "1"
-if broken:
+if os.environ["RANK"] == "1":
     fake.fake_cuda_set(b"cuModuleLoadData", 200)
 err = io.StringIO()
 with contextlib.redirect_stderr(err):
@@ -400,15 +473,27 @@ with contextlib.redirect_stderr(err):
         for number in range(2):
             give(optimizer.param_groups[0]["params"], number)
             optimizer.step()
-        assert ("6 by PyTorch" if broken else "6 tensors fused on the GPU") in told(optimizer), told(optimizer)
+        assert "6 by PyTorch (the ranks have not all found kernels for their GPUs)" in told(optimizer), told(optimizer)
 said = err.getvalue()
-assert said.count("PyTorch's own step runs on this rank, and the library's on others") == broken, said
-assert not broken or "CUDA_ERROR_INVALID_IMAGE" in said, said
+assert said.count("PyTorch's own step runs on all ranks: ") == 1 and "CUDA_ERROR_INVALID_IMAGE" in said, said
 print("reached the end")
 dist.destroy_process_group()
 """,
         ranks=2,
     )
+
+
+def test_a_step_that_fails_on_one_rank_alone_ends_the_job(
+    train_by_fork: Train, fake_device: dict[str, str]
+) -> None:
+    result = train_by_fork(BEGIN + FAILING, 2, FAILS="1", PACELINE_OPTIMIZER="Auto", **fake_device)
+    assert result.code != 0, result.output
+    assert "the fused step failed on rank 1 and not on all ranks (OutOfMemory" in result.output
+    assert "rank 0 has not come" in result.output and "rank 1 went on" not in result.output
+
+
+def test_a_step_that_fails_on_all_ranks_is_torchs_on_all(on_fake: Train) -> None:
+    on_fake(FAILING, ranks=2, FAILS="01")
 
 
 def test_without_a_module_everything_stays_torchs(on_fake: Train, tmp_path: Path) -> None:

@@ -261,6 +261,32 @@ def test_torchs_own_optimizers_of_shards_where_the_job_asks(train_on_fake: Train
     assert run.code == 0 and run.output.count("equal") == 2, run.output
 
 
+def test_a_mesh_that_made_the_process_group_is_enough(train_by_fork: Train) -> None:
+    """init_device_mesh has its own name for init_process_group, from before any patch."""
+    run = train_by_fork(
+        SHARDED.replace('dist.init_process_group("gloo")', "")
+        + """
+        for dtype in (torch.float32, torch.bfloat16):
+            for options in ({}, {"foreach": True}):
+                model = sharded_model(dtype)
+                optimizer = torch.optim.AdamW(model.parameters(), **options)
+                for number in range(2):
+                    backward(model, number)
+                    optimizer.step()
+                outcome = _report.outcome_of(optimizer)
+                assert outcome.fused == 4 and not outcome.elsewhere, vars(outcome)
+                for p in model.parameters():
+                    assert optimizer.state[p]["exp_avg_sq"].dtype is dtype
+        print("reached the end")
+        dist.destroy_process_group()
+        """,
+        ranks=2,
+        OMP_NUM_THREADS="1",
+        PACELINE_OPTIMIZER="Auto",
+    )
+    assert run.code == 0 and run.output.count("reached the end") == 2, run.output
+
+
 def test_beside_torchs_with_checkpoints_both_ways(train_by_fork: Train) -> None:
     run = train_by_fork(
         SHARDED

@@ -20,15 +20,22 @@ def numbered(store: Any, name: str, rank: int) -> str:
 def agree(store: Any, name: str, rank: int, ranks: int, why: str) -> str:
     """Returns an empty text if all ranks can, else the reason of a rank that cannot, with its
     number. `why` is the reason of this rank, empty if it can. Raises TimeoutError, which names the
-    absent ranks, if some do not come.
+    absent ranks, if some do not come. All ranks learn the same, also one that comes at the moment
+    when another gives up.
     """
     refuse(store, name, f"rank {rank} cannot: {why}" if why else "")
     if arrive(store, name, rank) == ranks:
-        told = store.get(f"{name}/why") if store.add(f"{name}/unable", 0) else b"yes"
-        store.set(f"{name}/verdict", bytes(told).decode())
+        able = store.add(f"{name}/unable", 0) == 0
+        # A rank that has given up meanwhile counts in twos.
+        able = store.add(f"{name}/decided", 1) == 1 and able
+        store.set(f"{name}/verdict", "yes" if able else bytes(store.get(f"{name}/why")).decode())
     try:
         verdict = await_verdict(store, name, ranks)
     except Exception:
+        if store.add(f"{name}/decided", 2) % 2 == 1:
+            if store.add(f"{name}/unable", 0) == 0:
+                return ""  # the last rank has just come, and told the others that all can
+            raise
         refuse(store, name, f"rank {rank} has come too early")
         raise
     return "" if verdict == "yes" else why or verdict

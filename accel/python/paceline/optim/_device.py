@@ -69,9 +69,6 @@ class Functions:
             sizes,
         )
         self.step = function("paceline_optim_device_step", ctypes.POINTER(Call))
-        self.everywhere = function(
-            "paceline_optim_device_everywhere", ctypes.c_char_p, ctypes.c_char_p, size
-        )
         self.counts_are = function("paceline_optim_counts_are", pointer, pointer, size)
         self.count = function("paceline_optim_count", pointer, pointer, pointer, size)
 
@@ -98,14 +95,6 @@ def _why(ask: Callable[..., int], *arguments: Any) -> str:
 def why_unavailable(index: int) -> str:
     """Returns why the library cannot update on this device, or an empty text."""
     return _why(lambda *arguments: functions().open(*arguments), index)
-
-
-@functools.cache
-def why_not_everywhere() -> str:
-    """Returns why the library cannot update on one of the driver's devices, or an empty text. Uses
-    no device.
-    """
-    return _why(lambda *arguments: functions().everywhere(*arguments))
 
 
 def index_of(device: torch.device) -> int:

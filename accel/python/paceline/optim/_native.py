@@ -21,7 +21,7 @@ Tensor = torch.Tensor
 
 ADAM, SGD, LAMB, LARS = 1, 2, 3, 4
 DECOUPLED, AMSGRAD, MAXIMIZE, NESTEROV, ADAPT = 1, 2, 4, 8, 16
-FIRST = 1
+FIRST, STATE_AS_PARAM = 1, 2  # of a row
 DTYPES = {torch.float32: 1, torch.bfloat16: 2, torch.float16: 3}
 HALVES = (torch.bfloat16, torch.float16)
 ROW_WORDS, GRAD_WORD, KINDS_WORD = 9, 1, 8  # of a struct paceline_optim_tensor

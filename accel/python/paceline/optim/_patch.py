@@ -5,9 +5,10 @@ results differ from PyTorch's by rounding (class Reordered). An optimizer that t
 `paceline.accelerate` is updated so in any case.
 
 `step` of the classes is replaced in place: instances, their types, state and checkpoints stay
-PyTorch's. A step is ours if all parameters of the optimizer are float32 tensors, or shards of such,
-on the CPU or on one GPU that has kernels. No option may ask for something else. Otherwise the
-original runs. Only classes are patched whose arguments are those of a tested PyTorch.
+PyTorch's. A step is ours if all parameters of the optimizer are float32, bfloat16 or float16
+tensors, or shards of such, on the CPU or on one GPU that has kernels. No option may ask for
+something else. Otherwise the original runs. An option that this release does not know may mean
+anything, so an optimizer that sets one is PyTorch's.
 
 Of ranks that train together all use it, or none (_ranks.py).
 """
@@ -38,36 +39,12 @@ from paceline.optim import (
 from paceline.optim._fused import Fused
 from paceline.optim._native import Table, Tensor
 
-_ADAM = {
-    "params",
-    "lr",
-    "betas",
-    "eps",
-    "weight_decay",
-    "amsgrad",
-    "maximize",
-    "foreach",
-    "capturable",
-}
-_SGD = {
-    "params",
-    "lr",
-    "momentum",
-    "dampening",
-    "weight_decay",
-    "nesterov",
-    "maximize",
-    "foreach",
-    "differentiable",
-}
-# Arguments of __init__ in 1.13 and 2.14: an unknown one may mean anything.
-TESTED: dict[str, list[set[str]]] = {
-    "Adam": [
-        _ADAM | {"differentiable", "fused"},
-        _ADAM | {"differentiable", "fused", "decoupled_weight_decay"},
-    ],
-    "AdamW": [_ADAM, _ADAM | {"differentiable", "fused"}],
-    "SGD": [_SGD, _SGD | {"fused"}],
+KINDS = ("Adam", "AdamW", "SGD")
+# The options whose meaning the library knows.
+_KNOWN = {
+    *("self", "params", "lr", "betas", "eps", "weight_decay", "amsgrad", "maximize", "foreach"),
+    *("capturable", "differentiable", "fused", "decoupled_weight_decay"),
+    *("momentum", "dampening", "nesterov"),
 }
 
 GIVEN = "on (for those given to paceline.accelerate)"
@@ -97,7 +74,7 @@ def install() -> None:
 def _patch_all() -> list[str]:
     """Puts our step into PyTorch's classes, once. Returns their names."""
     if not _patched:
-        _patched.extend(name for name in TESTED if _patch(getattr(torch.optim, name)))
+        _patched.extend(name for name in KINDS if _patch(getattr(torch.optim, name)))
         if _patched:
             _plain.clear()
             optimizer_made.append(_made)
@@ -149,12 +126,9 @@ def uninstall() -> None:
 
 
 def _patch(kind: Any) -> bool:
-    known = set(inspect.signature(kind.__init__).parameters) - {"self"}
-    if known not in TESTED[kind.__name__]:
-        say(
-            f"torch.optim.{kind.__name__} is left as it is: its arguments are not those of a tested"
-            " PyTorch"
-        )
+    missing = {"params", "lr", "weight_decay"} - set(inspect.signature(kind.__init__).parameters)
+    if missing:
+        say(f"torch.optim.{kind.__name__} is left as it is: it has no argument {missing.pop()}")
         return False
     if "step" not in kind.__dict__:
         return True  # the class inherits a step, which is replaced in the other class
@@ -221,8 +195,31 @@ def _made(optimizer: Any) -> None:
 
 
 def _why_never(optimizer: Any) -> str:
-    known = tuple(getattr(torch.optim, name) for name in TESTED)
-    return "" if isinstance(optimizer, known) else "no fused step for this class"
+    known = tuple(getattr(torch.optim, name) for name in KINDS)
+    if not isinstance(optimizer, known):
+        return "no fused step for this class"
+    return _unknown_option(type(optimizer), optimizer.defaults)
+
+
+@functools.cache
+def _unknown_options(kind: Any) -> dict[str, Any]:
+    """Returns the options of PyTorch's class that the library does not know, with their defaults.
+    A subclass's own options are the subclass's.
+    """
+    torchs: Any = next(base for base in kind.__mro__ if base.__module__.startswith("torch.optim"))
+    return {
+        name: option.default
+        for name, option in inspect.signature(torchs.__init__).parameters.items()
+        if name not in _KNOWN
+    }
+
+
+def _unknown_option(kind: Any, group: dict[str, Any]) -> str:
+    """Returns why a group is PyTorch's if it sets such an option, or an empty text."""
+    for name, default in _unknown_options(kind).items():
+        if name in group and group[name] is not default and group[name] != default:
+            return f"{name}={group[name]!r}, an option that this release does not know"
+    return ""
 
 
 def _leads_to_ours(step: Any) -> bool:
@@ -249,8 +246,12 @@ _said: set[str] = set()
 
 
 def _update(optimizer: Any) -> bool:
-    """Whether the step was made. If something fails before it, PyTorch makes the step."""
+    """Whether the step was made. If something fails before it, PyTorch makes the step; of several
+    ranks, on all of them or on none.
+    """
     began = time.perf_counter()
+    _ranks.agree_at_first_step()
+    _ranks.Agreement.steps += 1
     outcome = _report.outcome_of(optimizer)
     outcome.elsewhere = {}
     outcome.fused = 0
@@ -260,6 +261,7 @@ def _update(optimizer: Any) -> bool:
     except Exception as error:
         if table.done:
             raise
+        _ranks.agree_on_failure(error)
         count, where, why = len(_with_gradient(optimizer)), "", f"{type(error).__name__}: {error}"
         if why not in _said:
             _said.add(why)
@@ -276,13 +278,18 @@ def _by_us(table: Table, optimizer: Any) -> tuple[int, str, str]:
     """Makes the step. Returns how many tensors have a gradient, where they are, and why the step is
     left to PyTorch; empty if it was made.
     """
-    why = _native.why_unavailable()
+    why = _native.why_unavailable() or _torch_state.why_not_scaled(optimizer)
+    kind: Any = type(optimizer)
+    if not why and _unknown_options(kind):
+        why = next(filter(None, (_unknown_option(kind, g) for g in optimizer.param_groups)), "")
     if not why and not _ranks.why_refused(True):
         count = _patch_device.step_again(table, optimizer)
         if count:
             return count, "the GPU", ""
     found = _with_gradient(optimizer)
     on_device = bool(found) and found[0][1].device.type == _device.KIND
+    if on_device and not why:
+        _ranks.agree_on_device(_device.why_unavailable(_device.index_of(found[0][1].device)))
     why = why or _ranks.why_refused(on_device)
     if not why and found:
         with torch.no_grad():
@@ -304,6 +311,10 @@ def _on_cpu(table: Table, optimizer: Any, found: list[tuple[dict[str, Any], Tens
     why = next(
         filter(None, (_torch_state.why_not(optimizer, group, p, "cpu") for group, p in found)), ""
     )
+    if any(group.get("capturable") for group, _ in found):
+        why = why or "capturable=True on the CPU"
+    if any(group.get("fused") for group, _ in found):
+        why = why or "fused=True on the CPU, where PyTorch's own single pass is as quick"
     if why:
         return why
     previous = None

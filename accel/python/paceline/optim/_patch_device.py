@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's own optimizers on a GPU, in programs that do not know Paceline. The table of _device.py
-serves the state that PyTorch's step would make. That state has Adam's step counts in the host's
-memory. The kernels count in the device's memory, and both counts go on together.
+serves the state that PyTorch's step would make. With fused=True and capturable=True that state has
+Adam's step counts in the device's memory, where the kernels count. Else they are in the host's
+memory; then the kernels count in a tensor beside, and both counts go on together.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import torch
 
-from paceline.optim import _device, _ranks, _torch_state
+from paceline.optim import _device, _torch_state
 from paceline.optim._device import Asked, Plan, functions
 from paceline.optim._native import Table, Tensor
 
@@ -27,7 +28,7 @@ class _Counting(Plan):
         super().__init__(device, _torch_state.add_group)
         counts = (
             [float(optimizer.state[p].get("step", 0)) for _, p in found]
-            if _torch_state.is_adam(optimizer)
+            if _torch_state.is_adam(optimizer) and not _torch_state.counts_on_device(found[0][0])
             else []
         )
         self._counts = (ctypes.c_float * len(counts))(*counts)
@@ -102,11 +103,11 @@ def step(table: Table, optimizer: Any, found: list[tuple[dict[str, Any], Tensor]
     optimizer._paceline_plan = plan = None
     device = found[0][1].device
     why = _device.why_unavailable(_device.index_of(device))
-    if why and _ranks.Agreement.devices:
-        _ranks.alone(why)
     why = why or next(
         filter(None, (_why_not(optimizer, group, p, device) for group, p in found)), ""
     )
+    if not why and len({_torch_state.counts_on_device(group) for group, _ in found}) > 1:
+        why = "fused=True or capturable=True in some groups only"
     if why:
         return why
     plan = _Counting(optimizer, device, found)

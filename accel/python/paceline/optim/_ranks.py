@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the ranks that train together may all use the library. Replicas whose ranks round
-differently would drift apart, so all use it or none. The ranks agree through the store of their
-process group, when the group begins or when the program asks for it. A rank that is silent for a
-minute counts as one that cannot.
+differently would drift apart, so all use it or none. A rank that is silent for a minute counts as
+one that cannot.
+
+The ranks agree through the store of their process group.
+
+- On the library: when the group begins, when the program asks for it, or in the first step.
+- On the kernels: in the first step on GPUs. Asking earlier would start CUDA too early.
+- In a step that fails before it has changed anything.
 """
 
 from __future__ import annotations
@@ -12,19 +17,18 @@ import os
 import sys
 from typing import Any, Callable
 
-import torch
-
-from paceline._core.agreement import arrive, await_verdict, numbered
+from paceline._core.agreement import agree, numbered
 from paceline._core.environment import attempt
 from paceline._core.log import say
-from paceline.optim import _device, _native
+from paceline.optim import _native
 
 
 class Agreement:
     """The agreement of the ranks in the open process group. None: there is none yet."""
 
     verdict: bool | None = None
-    devices = False  # on GPUs too
+    devices: bool | None = None  # on GPUs too
+    steps = 0  # that this process has begun since then
 
 
 def watch(module: Any) -> list[Callable[[], None]]:
@@ -67,52 +71,81 @@ def agree_once() -> None:
 
 
 def _agree(module: Any) -> None:
-    """Makes the agreement. All ranks come here in the same call. The last one to arrive writes the
-    verdict, and all read it.
-    """
-    Agreement.verdict, Agreement.devices = None, False
-    ranks = module.get_world_size()
-    if ranks < 2:
+    """Makes the agreement on the library. All ranks come here in the same call."""
+    Agreement.verdict, Agreement.devices, Agreement.steps = None, None, 0
+    if module.get_world_size() < 2:
         return
-    store = module._get_default_store()
-    rank = module.get_rank()
-    name = numbered(store, f"paceline/optimizer/{attempt()}", rank)
-    why = _native.why_unavailable()
-    if why:
-        store.add(f"{name}/unable", 1)
-        say(f"PyTorch's optimizers are left as they are on all ranks: {why}")
-    if _why_not_on_gpus(module):
-        store.add(f"{name}/unable_on_gpus", 1)
-    if arrive(store, name, rank) == ranks:
-        able = "cpu" if store.add(f"{name}/unable_on_gpus", 0) else "yes"
-        store.set(f"{name}/verdict", "no" if store.add(f"{name}/unable", 0) else able)
+    refused = _ask(module, "optimizer", _native.why_unavailable())
+    Agreement.verdict = not refused
+    if refused:
+        say(f"PyTorch's optimizers are left as they are on all ranks: {refused}")
+
+
+def _ask(module: Any, what: str, why: str) -> str:
+    """Tells the other ranks `why` this one cannot. Returns why the ranks leave it; empty if all of
+    them can. Raises TimeoutError if some do not come.
+    """
+    store, rank = module._get_default_store(), module.get_rank()
+    name = numbered(store, f"paceline/{what}/{attempt()}", rank)
+    return agree(store, name, rank, module.get_world_size(), why)
+
+
+def agree_on_device(why: str) -> None:
+    """Agrees on the kernels, in the first step on a GPU. `why`: why this rank has none."""
+    module = _of_several()
+    if module is None or not Agreement.verdict or Agreement.devices is not None:
+        return
     try:
-        verdict = await_verdict(store, name, ranks)
-    except Exception:
-        store.add(f"{name}/unable", 1)  # ranks that come later read it
-        raise
-    Agreement.verdict, Agreement.devices = verdict != "no", verdict == "yes"
+        refused = _ask(module, "optimizer on GPUs", why)
+    except Exception as error:
+        refused = f"{type(error).__name__}: {error}"
+    Agreement.devices = not refused
+    if refused:
+        say(f"PyTorch's own step runs on all ranks: {refused}")
 
 
-def _why_not_on_gpus(module: Any) -> str:
-    """Returns why the library cannot update on one of this host's GPUs, or an empty text. A process
-    that does not use GPUs does not ask, since that would start the driver.
+def agree_on_failure(error: Exception) -> None:
+    """Called if a step has failed and nothing was changed. Returns if all ranks have failed in this
+    step, or if there are no others. Otherwise the others have stepped by the library, and this
+    rank's copy would differ by rounding: raises RuntimeError, which ends the job.
     """
-    backend = getattr(module, "get_backend_config", module.get_backend)()
-    if "nccl" not in str(backend) and not torch.cuda.is_initialized():
-        return f"a process group of {backend}, before the first use of a GPU"
-    return _device.why_not_everywhere()
+    module = _of_several()
+    if module is None or not Agreement.verdict:
+        return
+    try:
+        _ask(module, f"optimizer failed in {Agreement.steps}", "")
+    except Exception as absent:
+        raise RuntimeError(
+            f"paceline: the fused step failed on rank {module.get_rank()} and not on all ranks"
+            f" ({type(error).__name__}: {error}). PyTorch's step would let this rank's parameters"
+            " drift apart from the others' by rounding. Mend the cause, or set"
+            f" PACELINE_OPTIMIZER=Disabled on all ranks ({absent})"
+        ) from error
 
 
-@functools.cache
-def alone(why: str) -> None:
-    """Says once that PyTorch updates on this rank's GPU though the ranks agreed on the library. The
-    agreement asks for driver and files only, and here a module could not be loaded.
+def _of_several() -> Any:
+    """Returns PyTorch's module of process groups if this rank is one of several, else None."""
+    module = sys.modules.get("torch.distributed.distributed_c10d")
+    if module is None or not module.is_initialized() or module.get_world_size() < 2:
+        return None
+    return module
+
+
+def agree_at_first_step() -> None:
+    """Agrees on the library in a group that began before the patch, or by a function that the patch
+    does not reach. All ranks come here in their first step.
     """
-    say(
-        "PyTorch's own step runs on this rank, and the library's on others, so their parameters"
-        f" drift apart by rounding: {why}. Mend it, or set PACELINE_OPTIMIZER=Disabled on all ranks"
-    )
+    module = _of_several()
+    if module is None or Agreement.verdict is not None:
+        return
+    try:
+        _agree(module)
+    except Exception as error:
+        Agreement.verdict = False
+        say(
+            "PyTorch's optimizers are left as they are: ranks could not agree:"
+            f" {type(error).__name__}: {error}"
+        )
 
 
 def why_refused(on_device: bool) -> str:
@@ -129,7 +162,7 @@ def why_refused(on_device: bool) -> str:
     if ranks < 2 or (Agreement.verdict and (Agreement.devices or not on_device)):
         return ""
     if Agreement.verdict:
-        return "the ranks have not all found kernels for their GPUs when their process group began"
+        return "the ranks have not all found kernels for their GPUs"
     if Agreement.verdict is None:
         return f"{ranks} ranks without a process group to agree in"
     return "another rank cannot"

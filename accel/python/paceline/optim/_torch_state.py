@@ -30,14 +30,28 @@ def is_adam(optimizer: Any) -> bool:
 
 def why_not_group(group: dict[str, Any]) -> str:
     """Returns why an option of the group asks for PyTorch's own code, or an empty text."""
-    for option in ("capturable", "differentiable"):
-        if group.get(option):
-            return f"{option}=True"
-    if group.get("fused"):
-        return "fused=True asks for PyTorch's own single pass"
-    if isinstance(group["lr"], Tensor) or isinstance(group["weight_decay"], Tensor):
-        return "lr or weight_decay is a tensor"
+    if group.get("differentiable"):
+        return "differentiable=True"
+    rate = group["lr"]
+    if isinstance(rate, Tensor) and (rate.numel() != 1 or _sharded.is_one(rate)):
+        return "lr is a tensor of several values"
+    settings = group["weight_decay"], *group.get("betas", ())
+    if any(isinstance(value, Tensor) for value in settings):
+        return "weight_decay or betas are tensors"
     return ""
+
+
+def why_not_scaled(optimizer: Any) -> str:
+    """Returns why a step that a gradient scaler has asked for is PyTorch's, or an empty text."""
+    for name in ("grad_scale", "found_inf"):  # a scaler sets them for steps with fused=True
+        if getattr(optimizer, name, None) is not None:
+            return "PyTorch's fused step also unscales the gradients, for a gradient scaler"
+    return ""
+
+
+def counts_on_device(group: dict[str, Any]) -> bool:
+    """Whether PyTorch's step keeps its counts beside the parameters, and not on the host."""
+    return bool(group.get("fused") or group.get("capturable"))
 
 
 def why_not(optimizer: Any, group: dict[str, Any], parameter: Tensor, device_type: str) -> str:
@@ -53,8 +67,6 @@ def why_not(optimizer: Any, group: dict[str, Any], parameter: Tensor, device_typ
     why = _native.why_not(parameter, grad, device_type)
     if why:
         return why
-    if parameter.dtype is not torch.float32:
-        return f"{str(parameter.dtype)[6:]} parameters, whose state PyTorch keeps in that type"
     if not _native.is_dense(_sharded.local(parameter.detach())):
         return "a parameter with gaps in its memory"
     state = optimizer.state.get(parameter)
@@ -75,9 +87,9 @@ def _why_not_state(
         if (
             not isinstance(step, Tensor)
             or step.dtype is not torch.float32
-            or step.device.type != "cpu"
+            or step.device != (parameter.device if counts_on_device(group) else torch.device("cpu"))
         ):
-            return "a step count that is no float32 tensor on the CPU"
+            return "a step count that is no float32 tensor, or is elsewhere than PyTorch's"
         names = ["exp_avg", "exp_avg_sq"] + (["max_exp_avg_sq"] if group["amsgrad"] else [])
     else:
         names = (
@@ -89,10 +101,10 @@ def _why_not_state(
         value = state.get(name)
         if (
             not isinstance(value, Tensor)
-            or value.dtype is not torch.float32
+            or value.dtype is not parameter.dtype
             or not _lies_as(parameter, value)
         ):
-            return f"{name} is not laid out as its parameter"
+            return f"{name} is not of the type and layout of its parameter"
     return ""
 
 
@@ -135,7 +147,9 @@ def add(
     if is_adam(optimizer):
         state = optimizer.state[parameter]
         if not state:
-            state["step"] = torch.tensor(0.0, device="cpu")  # not the default device, as PyTorch's
+            # Not on the default device, as PyTorch's.
+            where = parameter.device if counts_on_device(group) else "cpu"
+            state["step"] = torch.zeros((), dtype=torch.float32, device=where)
             state["exp_avg"] = _zeros(parameter)
             state["exp_avg_sq"] = _zeros(parameter)
             if group["amsgrad"]:
@@ -154,6 +168,8 @@ def add(
         values[0] = buffer
     elif _KEEPS_AN_EMPTY_BUFFER:
         optimizer.state[parameter].setdefault("momentum_buffer", None)
+    if parameter.dtype is not torch.float32:
+        flags |= _native.STATE_AS_PARAM
     first, second, third = (None if value is None else _sharded.local(value) for value in values)
     table.add(parameter, base, parameter.grad, (first, second, third), step=step, flags=flags)
 

@@ -1,103 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the threads of a block do together in the kernels of optim.cu, for nvcc and NVRTC. They read
-// and write elements four at a time, sum in a fixed order, and update elements by formulas.hpp.
+// and write elements four at a time (elements.hpp), sum in a fixed order, and update elements by
+// formulas.hpp.
 // Only optim.cu includes this file; through it, so does the tests' fake driver.
 #pragma once
 
-#include "table.hpp"
+#include "elements.hpp"
 
 namespace paceline::optim::device {
 namespace {
-
-// -- memory
-// ------------------------------------------------------------
-
-// `kWide` elements as they lie in memory. An fp32 element takes a word. 16-bit elements take halves
-// of words; a single one takes the first half.
-template <int kWide>
-struct Raw {
-  Bits32 word[kWide];
-};
-
-template <int kWide>
-PACELINE_INLINE Raw<kWide> load(const void* data, Bits32 dtype, Int64 at) {
-  Raw<kWide> raw = {};
-  if constexpr (kWide == 4) {
-    if (dtype == kF32) {
-      const uint4 words = *reinterpret_cast<const uint4*>(static_cast<const float*>(data) + at);
-      raw.word[0] = words.x;
-      raw.word[1] = words.y;
-      raw.word[2] = words.z;
-      raw.word[3] = words.w;
-    } else {
-      const uint2 words = *reinterpret_cast<const uint2*>(static_cast<const Bits16*>(data) + at);
-      raw.word[0] = words.x;
-      raw.word[1] = words.y;
-    }
-  } else {
-    raw.word[0] =
-        dtype == kF32 ? static_cast<const Bits32*>(data)[at] : static_cast<const Bits16*>(data)[at];
-  }
-  return raw;
-}
-
-PACELINE_INLINE float widen(Bits16 bits, Bits32 dtype) {
-  return dtype == kBf16 ? bf16_to_float(bits) : half_to_float(bits);
-}
-
-template <int kWide>
-PACELINE_INLINE float element(const Raw<kWide>& raw, int i, Bits32 dtype) {
-  if (dtype == kF32) return as_float(raw.word[i]);
-  const Bits32 word = raw.word[i / 2];
-  return widen(static_cast<Bits16>(i % 2 == 0 ? word : word >> 16), dtype);
-}
-
-template <int kWide>
-struct Values {
-  float value[kWide];
-};
-
-template <int kWide>
-PACELINE_INLINE Values<kWide> load_floats(const float* data, Int64 at) {
-  Values<kWide> values = {};
-  const Raw<kWide> raw = load<kWide>(data, kF32, at);
-#pragma unroll
-  for (int i = 0; i < kWide; ++i) values.value[i] = as_float(raw.word[i]);
-  return values;
-}
-
-template <int kWide>
-PACELINE_INLINE void store_floats(float* data, Int64 at, const Values<kWide>& values) {
-  if constexpr (kWide == 4) {
-    *reinterpret_cast<uint4*>(data + at) =
-        uint4{as_bits(values.value[0]), as_bits(values.value[1]), as_bits(values.value[2]),
-              as_bits(values.value[3])};
-  } else {
-    data[at] = values.value[0];
-  }
-}
-
-PACELINE_INLINE Bits32 narrow(float value, Bits32 dtype) {
-  return dtype == kBf16 ? float_to_bf16(value) : float_to_half(value);
-}
-
-template <int kWide>
-PACELINE_INLINE void store_halves(void* data, Bits32 dtype, Int64 at, const Values<kWide>& values) {
-  auto* halves = static_cast<Bits16*>(data) + at;
-  if constexpr (kWide == 4) {
-    const Bits32 low = narrow(values.value[0], dtype) | narrow(values.value[1], dtype) << 16;
-    const Bits32 high = narrow(values.value[2], dtype) | narrow(values.value[3], dtype) << 16;
-    *reinterpret_cast<uint2*>(halves) = uint2{low, high};
-  } else {
-    *halves = static_cast<Bits16>(narrow(values.value[0], dtype));
-  }
-}
-
-// Reads a value that other blocks of the same launch write. It bypasses the cache of this
-// multiprocessor.
-PACELINE_INLINE double fresh(const double* value) {
-  return *const_cast<const volatile double*>(value);
-}
 
 // -- a block
 // ------------------------------------------------------------
@@ -110,9 +21,10 @@ struct Block {
   Int64 chunk;  // number of the chunk in the table
   Int64 begin;
   int count;
-  bool idle;  // the elements need no work
-  bool skip;  // this step changes nothing
-  bool last;  // this block arrived last
+  bool idle;          // the elements need no work
+  bool grad_aligned;  // four elements of the gradient can be read at once
+  bool skip;          // this step changes nothing
+  bool last;          // this block arrived last
   double lr;
   AdamConstants adam;
   SgdConstants sgd;
@@ -130,6 +42,12 @@ PACELINE_INLINE bool skipped(const Launch& launch) {
          (launch.has_norm != 0 && launch.control->skip != 0);
 }
 
+// Returns the number of elements before the first one from which four can be read at once.
+PACELINE_INLINE int unaligned_head(const void* data, Bits32 dtype) {
+  const auto address = reinterpret_cast<unsigned long long>(data);
+  return static_cast<int>((dtype == kF32 ? -address / 4 : -address / 2) % 4);
+}
+
 PACELINE_INLINE void find_chunk(const Launch& launch, Block& block) {
   block.idle = blockIdx.x >= launch.chunk_count;
   if (block.idle) return;
@@ -141,6 +59,7 @@ PACELINE_INLINE void find_chunk(const Launch& launch, Block& block) {
   block.begin = chunk.begin;
   block.count = static_cast<int>(chunk.count);
   block.idle = block.grad == nullptr;
+  block.grad_aligned = unaligned_head(block.grad, block.tensor.grad_dtype) == 0;
 }
 
 // Sets the constants of this step, which is not counted yet.
@@ -160,17 +79,19 @@ PACELINE_INLINE void set_constants(const Launch& launch, Block& block) {
   }
 }
 
-// Returns whether four elements can be read at once from every array of the chunk.
-PACELINE_INLINE bool aligned(const Block& block) {
-  const auto grad = reinterpret_cast<unsigned long long>(block.grad);
-  return block.tensor.aligned != 0 && grad % (block.tensor.grad_dtype == kF32 ? 16 : 8) == 0;
+// Reads elements of the gradient. It may lie anywhere, for example in a bucket of
+// DistributedDataParallel, while all other arrays are aligned.
+template <int kWide>
+PACELINE_INLINE Raw<kWide> load_grads(const Block& block, Int64 at) {
+  if (kWide == 1 || block.grad_aligned) return load<kWide>(block.grad, block.tensor.grad_dtype, at);
+  return load_each<kWide>(block.grad, block.tensor.grad_dtype, at);
 }
 
-// Calls work<4>(at) for every four elements if the block is aligned, and work<1>(at) for each other
-// one. `at` counts from the start of the tensor.
+// Calls work<4>(at) for every four elements if the tensor is aligned, and work<1>(at) for each
+// other one. `at` counts from the start of the tensor.
 template <typename Work>
 PACELINE_INLINE void each_element(const Block& block, const Work& work) {
-  const int wide = aligned(block) ? block.count / 4 * 4 : 0;
+  const int wide = block.tensor.aligned != 0 ? block.count / 4 * 4 : 0;
   for (int i = static_cast<int>(threadIdx.x) * 4; i < wide; i += kThreads * 4)
     work.template run<4>(block.begin + i);
   for (int i = wide + static_cast<int>(threadIdx.x); i < block.count; i += kThreads)
@@ -209,12 +130,9 @@ PACELINE_INLINE double lane_sum(double own, double* space) {
   return total;
 }
 
-// Returns to all threads the sum of the sums of chunks: every second number from `sums` on. All
-// threads call it.
-PACELINE_INLINE double column_sum(const double* sums, Int64 count, double* space) {
+// Returns to all threads the sum of their columns. All threads call it.
+PACELINE_INLINE double in_halves(double column, double* space) {
   const int thread = static_cast<int>(threadIdx.x);
-  double column = 0;
-  for (Int64 i = thread; i < count; i += kColumns) column += fresh(sums + 2 * i);
   space[thread] = column;
   __syncthreads();
   for (int half = kColumns / 2; half > 0; half /= 2) {
@@ -223,6 +141,87 @@ PACELINE_INLINE double column_sum(const double* sums, Int64 count, double* space
   }
   const double total = space[0];
   __syncthreads();
+  return total;
+}
+
+// Returns to all threads the sum of the sums of chunks: every second number from `sums` on. All
+// threads call it.
+PACELINE_INLINE double column_sum(const double* sums, Int64 count, double* space) {
+  const int thread = static_cast<int>(threadIdx.x);
+  double column = 0;
+  for (Int64 i = thread; i < count; i += kColumns) column += fresh(sums + 2 * i);
+  return in_halves(column, space);
+}
+
+// The elements of a chunk as fp32. The spans lie apart, so that the threads of a warp, which sum
+// lanes of two spans, read from different banks.
+struct alignas(16) Staged {
+  float value[kChunk + kChunk / kSpan * kLanes];
+};
+
+PACELINE_INLINE int staged_at(int i) { return i + i / kSpan * kLanes; }
+
+// Reads the gradient of a block's chunk, four elements at once from the first aligned one on.
+template <Bits32 kType>
+PACELINE_INLINE void stage(const Block& block, Staged& staged) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int head = block.grad_aligned ? 0 : unaligned_head(block.grad, kType);
+  const int begin = head < block.count ? head : block.count;
+  const int end = begin + (block.count - begin) / 4 * 4;
+  const auto one = [&](int i) {
+    staged.value[staged_at(i)] = element(load<1>(block.grad, kType, block.begin + i), 0, kType);
+  };
+  for (int i = thread; i < begin; i += kThreads) one(i);
+#pragma unroll 8
+  for (int i = begin + thread * 4; i < end; i += kThreads * 4) {
+    const Raw<4> raw = load<4>(block.grad, kType, block.begin + i);
+    const Values<4> values = {{element(raw, 0, kType), element(raw, 1, kType),
+                               element(raw, 2, kType), element(raw, 3, kType)}};
+    if (head == 0) {
+      store_floats(staged.value, staged_at(i), values);
+    } else {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) staged.value[staged_at(i + k)] = values.value[k];
+    }
+  }
+  for (int i = end + thread; i < block.count; i += kThreads) one(i);
+}
+
+// Returns this thread's part of the squares of the gradient: one lane of one span. All threads call
+// it.
+PACELINE_INLINE double squares_of_lane(const Block& block, Staged& staged) {
+  const int thread = static_cast<int>(threadIdx.x);
+  if (!block.idle) {
+    if (block.tensor.grad_dtype == kF32)
+      stage<kF32>(block, staged);
+    else if (block.tensor.grad_dtype == kBf16)
+      stage<kBf16>(block, staged);
+    else
+      stage<kF16>(block, staged);
+  }
+  __syncthreads();
+  if (block.idle) return 0;
+  const int begin = thread / kLanes * kSpan;
+  const int end = begin + kSpan < block.count ? begin + kSpan : block.count;
+  double own = 0;
+#pragma unroll 8
+  for (int i = begin + thread % kLanes; i < end; i += kLanes)
+    own += squared(staged.value[staged_at(i)], 1.0F);
+  return own;
+}
+
+// Returns to thread 0 the sum of one column of the sums of chunks. All threads call it.
+PACELINE_INLINE double sum_of_column(const double* sums, Int64 column, Int64 count, double* space) {
+  const int thread = static_cast<int>(threadIdx.x);
+  double total = 0;
+  for (Int64 begin = 0; begin < count; begin += kThreads) {
+    const int here = count - begin < kThreads ? static_cast<int>(count - begin) : kThreads;
+    if (thread < here) space[thread] = fresh(sums + 2 * (column + (begin + thread) * kColumns));
+    __syncthreads();
+    if (thread == 0)
+      for (int i = 0; i < here; ++i) total += space[i];
+    __syncthreads();
+  }
   return total;
 }
 
@@ -239,24 +238,6 @@ PACELINE_INLINE void each_of_lane(const Block& block, const Value& value) {
 // -- updates
 // ------------------------------------------------------------
 
-// Where the parameter is read in fp32: its master, or its own value.
-PACELINE_INLINE const void* source_of(const DeviceTensor& tensor) {
-  return tensor.master != nullptr ? tensor.master : tensor.param;
-}
-PACELINE_INLINE Bits32 source_dtype(const DeviceTensor& tensor) {
-  return tensor.master != nullptr ? kF32 : tensor.param_dtype;
-}
-
-template <int kWide>
-PACELINE_INLINE void store_param(const DeviceTensor& tensor, Int64 at,
-                                 const Values<kWide>& values) {
-  if (tensor.master != nullptr) store_floats(tensor.master, at, values);
-  if (tensor.param_dtype == kF32)
-    store_floats(static_cast<float*>(tensor.param), at, values);
-  else
-    store_halves(tensor.param, tensor.param_dtype, at, values);
-}
-
 template <bool kWithMaximum, bool kDecayInGradient>
 struct Adam {
   const Block& block;
@@ -265,12 +246,12 @@ struct Adam {
   PACELINE_INLINE void run(Int64 at) const {
     const DeviceTensor& tensor = block.tensor;
     // All loads come before the first use, so that as many bytes as possible are in flight.
-    const Raw<kWide> grads = load<kWide>(block.grad, tensor.grad_dtype, at);
+    const Raw<kWide> grads = load_grads<kWide>(block, at);
     const Raw<kWide> params = load<kWide>(source_of(tensor), source_dtype(tensor), at);
-    Values<kWide> moments = load_floats<kWide>(tensor.state1, at);
-    Values<kWide> variances = load_floats<kWide>(tensor.state2, at);
+    Values<kWide> moments = load_state<kWide>(tensor, tensor.state1, at);
+    Values<kWide> variances = load_state<kWide>(tensor, tensor.state2, at);
     Values<kWide> most = {};
-    if constexpr (kWithMaximum) most = load_floats<kWide>(tensor.state3, at);
+    if constexpr (kWithMaximum) most = load_state<kWide>(tensor, tensor.state3, at);
     Values<kWide> updated = {};
 #pragma unroll
     for (int i = 0; i < kWide; ++i) {
@@ -279,9 +260,9 @@ struct Adam {
           updated.value[i], element(grads, i, tensor.grad_dtype), moments.value[i],
           variances.value[i], most.value[i], block.adam);
     }
-    store_floats(tensor.state1, at, moments);
-    store_floats(tensor.state2, at, variances);
-    if constexpr (kWithMaximum) store_floats(tensor.state3, at, most);
+    store_state(tensor, tensor.state1, at, moments);
+    store_state(tensor, tensor.state2, at, variances);
+    if constexpr (kWithMaximum) store_state(tensor, tensor.state3, at, most);
     store_param(tensor, at, updated);
   }
 };
@@ -293,10 +274,11 @@ struct Sgd {
   template <int kWide>
   PACELINE_INLINE void run(Int64 at) const {
     const DeviceTensor& tensor = block.tensor;
-    const Raw<kWide> grads = load<kWide>(block.grad, tensor.grad_dtype, at);
+    const Raw<kWide> grads = load_grads<kWide>(block, at);
     const Raw<kWide> params = load<kWide>(source_of(tensor), source_dtype(tensor), at);
     Values<kWide> held = {};
-    if constexpr (kMomentum == Momentum::kRunning) held = load_floats<kWide>(tensor.state1, at);
+    if constexpr (kMomentum == Momentum::kRunning)
+      held = load_state<kWide>(tensor, tensor.state1, at);
     Values<kWide> updated = {};
 #pragma unroll
     for (int i = 0; i < kWide; ++i) {
@@ -304,7 +286,7 @@ struct Sgd {
       sgd_element<kMomentum, kWithNesterov>(updated.value[i], element(grads, i, tensor.grad_dtype),
                                             held.value[i], block.sgd);
     }
-    if constexpr (kMomentum != Momentum::kNone) store_floats(tensor.state1, at, held);
+    if constexpr (kMomentum != Momentum::kNone) store_state(tensor, tensor.state1, at, held);
     store_param(tensor, at, updated);
   }
 };

@@ -36,15 +36,6 @@ int paceline_optim_device_open(int32_t device, const char* folder, char* why, ui
   }
 }
 
-int paceline_optim_device_everywhere(const char* folder, char* why, uint64_t why_bytes) {
-  if (folder == nullptr) return PACELINE_EINVAL;
-  try {
-    return told(optim::device::why_not_everywhere(folder), why, why_bytes);
-  } catch (const std::exception&) {
-    return PACELINE_ESYSTEM;
-  }
-}
-
 int paceline_optim_counts_are(const float* const* steps, const float* counts,
                               uint64_t tensor_count) {
   if (tensor_count > 0 && (steps == nullptr || counts == nullptr)) return PACELINE_EINVAL;

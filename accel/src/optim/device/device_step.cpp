@@ -28,13 +28,18 @@ Int64 chunks_of(const Tensor& tensor) {
   return tensor.count / kChunk + (tensor.count % kChunk != 0 ? 1 : 0);
 }
 
+std::uint8_t state_dtype(const Tensor& tensor) {
+  if ((tensor.flags & PACELINE_OPTIM_STATE_AS_PARAM) != 0) return tensor.param_dtype;
+  return PACELINE_OPTIM_F32;
+}
+
 // Returns whether every array of the tensor, except the gradient, can be read four elements at a
 // time.
 bool aligned(const Tensor& tensor) {
   const auto at = [](const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); };
   const std::uintptr_t floats =
       at(tensor.state1) | at(tensor.state2) | at(tensor.state3) | at(tensor.master);
-  return floats % 16 == 0 &&
+  return floats % (state_dtype(tensor) == PACELINE_OPTIM_F32 ? 16 : 8) == 0 &&
          at(tensor.param) % (tensor.param_dtype == PACELINE_OPTIM_F32 ? 16 : 8) == 0;
 }
 
@@ -187,10 +192,6 @@ std::string open(int device, const std::string& folder) {
   return kernel_set().open(device, folder);
 }
 
-std::string why_not_everywhere(const std::string& folder) {
-  return kernel_set().why_not_everywhere(folder);
-}
-
 int make_image(std::span<const Group> groups, std::span<const Tensor> tensors, const Layout& layout,
                void* image) {
   if (const int wrong = check(groups, tensors, false); wrong != PACELINE_OK) return wrong;
@@ -205,19 +206,13 @@ int make_image(std::span<const Group> groups, std::span<const Tensor> tensors, c
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& tensor = tensors[i];
     states[i].started = (tensor.flags & PACELINE_OPTIM_FIRST) != 0 ? 0 : 1;
-    rows[i] = {tensor.param,
-               tensor.state1,
-               tensor.state2,
-               tensor.state3,
-               tensor.master,
-               tensor.step,
-               tensor.count,
-               number,
-               tensor.group,
-               tensor.param_dtype,
-               tensor.grad_dtype,
-               static_cast<unsigned char>(aligned(tensor) ? 1 : 0),
-               0};
+    rows[i] = {tensor.param,       tensor.state1,
+               tensor.state2,      tensor.state3,
+               tensor.master,      tensor.step,
+               tensor.count,       number,
+               tensor.group,       tensor.param_dtype,
+               tensor.grad_dtype,  static_cast<unsigned char>(aligned(tensor) ? 1 : 0),
+               state_dtype(tensor)};
     number += chunks_of(tensor);
     for (std::int64_t begin = 0; begin < tensor.count; begin += kChunk)
       *chunk++ = {begin, static_cast<Bits32>(i),

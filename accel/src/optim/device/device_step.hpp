@@ -31,9 +31,6 @@ struct Layout {
 // cached.
 std::string open(int device, const std::string& folder);
 
-// Returns an empty string, or why one of the driver's devices has no kernels.
-std::string why_not_everywhere(const std::string& folder);
-
 // Writes layout.sums bytes to `image`, unless it is null.
 int make_image(std::span<const Group> groups, std::span<const Tensor> tensors, const Layout& layout,
                void* image);

@@ -19,27 +19,37 @@ namespace paceline::optim::device {
 extern "C" __global__ void __launch_bounds__(kThreads)
     paceline_optim_norm(const __grid_constant__ Launch launch) {
   __shared__ Block block;
+  __shared__ Staged staged;
   __shared__ double space[kThreads];
   if (threadIdx.x == 0) find_chunk(launch, block);
   __syncthreads();
-  double own = 0;
-  if (!block.idle)
-    each_of_lane(block, [&](Int64 at) {
-      own += squared(
-          element(load<1>(block.grad, block.tensor.grad_dtype, at), 0, block.tensor.grad_dtype),
-          1.0F);
-    });
-  const double total = lane_sum(own, space);
+  const double total = lane_sum(squares_of_lane(block, staged), space);
+  // The last block of each column of chunks adds the column up, and the last of those blocks all
+  // columns: so the sums are shared by many blocks.
+  const Int64 column = block.chunk % kColumns;
+  const Int64 chunks = (launch.all_chunks - column + kColumns - 1) / kColumns;
   if (threadIdx.x == 0) {
-    if (blockIdx.x < launch.chunk_count) launch.sums[2 * (launch.first_chunk + blockIdx.x)] = total;
-    // A launch without chunks has one block, which counts only if the whole table has no chunks.
-    const Int64 all = launch.all_chunks > 0 ? launch.all_chunks : 1;
-    const bool counts = launch.chunk_count > 0 || launch.all_chunks == 0;
-    block.last = counts && arrive(&launch.control->norm_arrived, all);
+    block.last = launch.all_chunks == 0;
+    if (blockIdx.x < launch.chunk_count) {
+      launch.sums[2 * block.chunk] = total;
+      block.last = arrive(&launch.control->column_arrived[column], chunks);
+    }
   }
   __syncthreads();
   if (!block.last) return;
-  const double squares = column_sum(launch.sums, launch.all_chunks, space);
+  double squares = 0;
+  if (launch.all_chunks > 0) {
+    const Int64 columns = launch.all_chunks < kColumns ? launch.all_chunks : kColumns;
+    const double of_column = sum_of_column(launch.sums, column, chunks, space);
+    if (threadIdx.x == 0) {
+      launch.sums[2 * column + 1] = of_column;
+      block.last = arrive(&launch.control->norm_arrived, columns);
+    }
+    __syncthreads();
+    if (!block.last) return;
+    const bool mine = threadIdx.x < columns;
+    squares = in_halves(mine ? fresh(launch.sums + 2 * threadIdx.x + 1) : 0, space);
+  }
   if (threadIdx.x != 0) return;
   const double unscale =
       launch.grad_scale != nullptr ? 1 / static_cast<double>(*launch.grad_scale) : 1.0;

@@ -30,7 +30,7 @@ struct DeviceTensor {
   unsigned char param_dtype;
   unsigned char grad_dtype;
   unsigned char aligned;  // all of its arrays are aligned, so that four elements are read at once
-  unsigned char reserved;
+  unsigned char state_dtype;  // of state1 to state3
 };
 
 // The state of a tensor, which the kernels write.
@@ -48,12 +48,14 @@ struct DeviceChunk {
 };
 
 struct DeviceControl {
-  double multiplier;  // factor of gradients, clipping included
-  Bits32 skip;        // a gradient was not finite
-  // Blocks of this step that have written their sums for the norm; 0 between steps.
-  Bits32 norm_arrived;
+  double multiplier;    // factor of gradients, clipping included
+  Bits32 skip;          // a gradient was not finite
+  Bits32 norm_arrived;  // columns of this step that have been summed for the norm; 0 between steps
   Bits32 update_arrived;  // blocks of this launch that have read their step; 0 between launches
   Bits32 reserved[11];    // padding, so that the next part is aligned for any access
+  // For each column of chunks, the blocks of this step that have written their sums for the norm; 0
+  // between steps.
+  Bits32 column_arrived[kColumns];
 };
 
 struct DeviceGroup {
@@ -100,7 +102,7 @@ struct Launch {
 };
 
 static_assert(sizeof(DeviceTensor) == 72 && sizeof(DeviceState) == 16 && sizeof(DeviceChunk) == 16);
-static_assert(sizeof(DeviceControl) == 64 && sizeof(DeviceGroup) == 88);
+static_assert(sizeof(DeviceControl) == 64 + 4 * kColumns && sizeof(DeviceGroup) == 88);
 static_assert(sizeof(Launch) <= 4096, "what every driver takes");
 
 }  // namespace paceline::optim::device
