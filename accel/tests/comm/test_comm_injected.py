@@ -67,9 +67,10 @@ def test_off_unless_asked_and_within_the_class(train: Train) -> None:
             _patch.install()
             assert _report.switch == switch and nn.parallel.DistributedDataParallel.__init__ is make, _report.switch
         os.environ["PACELINE_NUMERICS"] = "Lossy"
-        _patch.TESTED.clear()
+        _patch._USED += ("register_another_hook",)
         _patch.install()
-        assert "not tested with" in _report.switch and nn.parallel.DistributedDataParallel.__init__ is make
+        assert _report.switch == "off (PyTorch's DistributedDataParallel has no register_another_hook)"
+        assert nn.parallel.DistributedDataParallel.__init__ is make
         """)
     assert run.code == 0, run.output
     said = [line for line in run.output.splitlines() if line.startswith("paceline: ")]
@@ -77,7 +78,29 @@ def test_off_unless_asked_and_within_the_class(train: Train) -> None:
         said[0] == "paceline: PACELINE_COMMUNICATION is 'on': it must be Auto or Disabled; "
         "gradients of PyTorch's DistributedDataParallel are left as they are"
     )
-    assert len(said) == 2 and "arguments are not those of a tested PyTorch" in said[1], run.output
+    assert len(said) == 2 and "it has no register_another_hook" in said[1], run.output
+
+
+def test_an_argument_that_is_not_known_leaves_its_model_to_pytorch(train: Train) -> None:
+    run = train(
+        """
+        import paceline
+        from paceline.comm import _patch
+        _patch.KNOWN -= {"bucket_cap_mb"}  # as an argument of a later PyTorch
+        dist.init_process_group("gloo")
+        default = nn.parallel.DistributedDataParallel(small())
+        own = nn.parallel.DistributedDataParallel(small(), bucket_cap_mb=7)
+        states = [(one["state"], one["reason"]) for one in paceline.explain(as_dict=True)["communication"]["seen"]]
+        assert states[0] == ("on", "") and states[1][0] == "off", states
+        assert "bucket_cap_mb=7, an argument that this release does not know" in states[1][1], states
+        print("reached the end")
+        del default, own
+        dist.destroy_process_group()
+        """,
+        ranks=2,
+        PACELINE_COMMUNICATION="Auto",
+    )
+    assert run.code == 0 and run.output.count("reached the end") == 2, run.output
 
 
 def test_a_device_that_is_not_there_leaves_it_to_pytorch_on_all_ranks(train: Train) -> None:

@@ -41,36 +41,17 @@ from paceline.comm._members import Members
 from paceline.comm._model import device_of, timeout_of, why_not
 from paceline.comm._tuning import tune
 
-_OLD = {
-    "module",
-    "device_ids",
-    "output_device",
-    "dim",
-    "broadcast_buffers",
-    "process_group",
-    "bucket_cap_mb",
-    "find_unused_parameters",
-    "check_reduction",
-    "gradient_as_bucket_view",
-    "static_graph",
+# The arguments of DistributedDataParallel whose meaning the hook knows, in PyTorch 1.13 to 2.14. A
+# model that sets another one is left to PyTorch, because it may mean anything.
+KNOWN = {
+    *("self", "module", "device_ids", "output_device", "dim", "broadcast_buffers", "init_sync"),
+    *("process_group", "bucket_cap_mb", "find_unused_parameters", "check_reduction"),
+    *("gradient_as_bucket_view", "static_graph", "delay_all_reduce_named_params"),
+    *("param_to_hook_all_reduce", "mixed_precision", "device_mesh", "bucket_cap_mb_list"),
+    *("skip_all_reduce_unused_params", "batched_grad_copy", "forward_sync_buffers"),
 }
-# The arguments of PyTorch 1.13 and 2.14. With an unknown argument nothing is patched, because it
-# may mean anything.
-TESTED = [
-    _OLD,
-    _OLD
-    | {
-        "init_sync",
-        "delay_all_reduce_named_params",
-        "param_to_hook_all_reduce",
-        "mixed_precision",
-        "device_mesh",
-        "skip_all_reduce_unused_params",
-        "bucket_cap_mb_list",
-        "batched_grad_copy",
-        "forward_sync_buffers",
-    },
-]
+# What the patch uses of the class.
+_USED = ("register_comm_hook", "_register_builtin_comm_hook", "_check_comm_hook")
 
 # Smaller buckets on a GPU are left to NCCL, which has less latency.
 LEAST_BYTES = 1 << 20
@@ -96,13 +77,10 @@ def install() -> None:
     if _report.switch:
         return
     kind = torch.nn.parallel.DistributedDataParallel
-    known = set(inspect.signature(kind.__init__).parameters) - {"self"}
-    if not dist.is_available() or known not in TESTED:
-        _report.switch = "off (a PyTorch that this release was not tested with)"
-        say(
-            "DistributedDataParallel is left as it is: its arguments are not those of a tested"
-            " PyTorch"
-        )
+    missing = [name for name in _USED if not callable(getattr(kind, name, None))]
+    if not dist.is_available() or missing:
+        _report.switch = f"off (PyTorch's DistributedDataParallel has no {', '.join(missing)})"
+        say(f"DistributedDataParallel is left as it is: it has no {', '.join(missing)}")
         return
     _patch(kind)
     _compression = _wanted_compression()
@@ -161,12 +139,18 @@ def _patch(kind: Any) -> None:
         kind.register_comm_hook,
         kind._register_builtin_comm_hook,
     )
+    signature = inspect.signature(make)
 
     @functools.wraps(make)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
         try:
-            _attach(self, register if type(self).register_comm_hook is register_comm_hook else None)
+            unknown = _unknown(signature, args, kwargs)
+            _attach(
+                self,
+                unknown,
+                register if type(self).register_comm_hook is register_comm_hook else None,
+            )
         except Exception as error:
             _leave(self, f"{type(error).__name__}: {error}")
 
@@ -203,7 +187,17 @@ def _stand_back(model: Any, gradients: Hooked, hook: Callable[[Any], Any]) -> No
     _report.outcome_of(model).leave("a hook of the program's")
 
 
-def _attach(model: Any, hook: Callable[..., None] | None) -> None:
+def _unknown(signature: inspect.Signature, args: Any, kwargs: dict[str, Any]) -> str:
+    """Returns why a model with these arguments is PyTorch's, or an empty text."""
+    given = signature.bind_partial(None, *args, **kwargs).arguments
+    for name, value in given.items():
+        default = signature.parameters[name].default
+        if name not in KNOWN and value is not default and value != default:
+            return f"{name}={value!r}, an argument that this release does not know"
+    return ""
+
+
+def _attach(model: Any, unknown: str, hook: Callable[..., None] | None) -> None:
     """Registers the hook with a new model, if all ranks of its group can. All ranks call it when
     they construct the model.
     """
@@ -211,9 +205,9 @@ def _attach(model: Any, hook: Callable[..., None] | None) -> None:
         _report.outcome_of(model).leave("one rank, with no other to communicate with")
         return
     if _hierarchy.carries(model):
-        _attach_by_hosts(model, hook)
+        _attach_by_hosts(model, unknown, hook)
         return
-    why = why_not(model) or _native.why_unavailable() or why_no_address()
+    why = unknown or why_not(model) or _native.why_unavailable() or why_no_address()
     if hook is None:
         why = why or "a subclass that registers hooks in its own way"
     members = Members(model.process_group)
@@ -255,11 +249,11 @@ def _attach(model: Any, hook: Callable[..., None] | None) -> None:
     _attached[model] = register(model, communicator, how, functools.partial(hook, model))
 
 
-def _attach_by_hosts(model: Any, hook: Callable[..., None] | None) -> None:
+def _attach_by_hosts(model: Any, unknown: str, hook: Callable[..., None] | None) -> None:
     """As `_attach`, for a model on a GPU."""
     members = Members(model.process_group)
     name = members.next_name("ddp")
-    why = why_not(model) or _hierarchy.why_not_group(members)
+    why = unknown or why_not(model) or _hierarchy.why_not_group(members)
     if hook is None:
         why = why or "a subclass that registers hooks in its own way"
     # A rank that comes after the others gave up learns it here, and does not wait.
