@@ -288,8 +288,8 @@ def measure_operator(bench: Bench) -> None:
     measure_idle(bench, audit)
     idle_cpu = costs.cpu_s() - busy_cpu
     bench.result["passes"] = metrics.passes()[-1][1]
-    median = median_of(metrics.passes())
     longest = metrics.value("paceline_operator_scheduler_pass_longest_seconds")
+    median = min(median_of(metrics.passes()), longest)  # a bucket ends above what is in it
     measure_deletion(bench)
     bench.row("median of a pass of the scheduler", "pass_median_ms", median * 1000, "ms")
     bench.row("longest pass", "pass_longest_ms", longest * 1000, "ms")
