@@ -5,6 +5,7 @@ notice: same end state, same creates and deletes as in a run without a crash.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -69,7 +70,9 @@ class Life:
             for event in events:
                 name = event["object"]["metadata"]["name"]
                 if event["type"] in ("ADDED", "DELETED") and name.startswith(self.name):
-                    counts[(event["type"], kind, name.replace(self.name, "JOB", 1))] += 1
+                    # The name of a Secret carries a part of the job's UID.
+                    own = re.sub(r"-[0-9a-f]+$", "-UID", name) if kind == "secrets" else name
+                    counts[(event["type"], kind, own.replace(self.name, "JOB", 1))] += 1
         return counts
 
 
