@@ -134,9 +134,11 @@ Result<Config> read_config(const frameworks::Environment& environment) {
   config.pod_name = reader.text(env::kPodName);
   config.pod_ip = reader.text(env::kPodIp, true);
   config.node_name = reader.text(env::kNodeName);
+  config.subdomain = reader.text(env::kSubdomain);
   config.framework = reader.text(env::kFramework);
   config.passthrough = reader.one_of(env::kFrameworkLauncher) == "Passthrough";
   config.processes = reader.integer(env::kProcessesPerReplica);
+  config.tf_config = reader.one_of(env::kTfConfig);
   config.cpu_limit = reader.integer(env::kCpuLimit);
   config.gpu_direct = reader.one_of(env::kGpuDirect);
   config.master_port = reader.integer(env::kMasterPort, false, -1);

@@ -33,13 +33,15 @@ struct Config {
   std::string pod_name;
   std::string pod_ip;
   std::string node_name;
+  std::string subdomain;  // empty: replicas have no names
 
   std::string framework = "PyTorch";
   bool passthrough = false;
   int processes = 1;
-  int cpu_limit = 0;       // 0: none
-  std::string gpu_direct;  // Required, Preferred, Disabled; empty: no setting
-  int master_port = -1;    // -1: derived from the attempt; 0: a free port for each attempt
+  std::string tf_config = "Full";  // form of TF_CONFIG
+  int cpu_limit = 0;               // 0: none
+  std::string gpu_direct;          // Required, Preferred, Disabled; empty: no setting
+  int master_port = -1;            // -1: derived from the attempt; 0: a free port for each attempt
 
   Address rendezvous;
   Address listen;

@@ -56,8 +56,11 @@ summary::JobState job_state(const Config& config, const rendezvous::Gang* gang,
           gang->culprit(),  gang->missing()};
 }
 
-summary::HttpAnswer answer_request(const EndpointState& state, const std::string& path,
-                                   const std::string& authorization) {
+summary::HttpAnswer answer_request(const EndpointState& state,
+                                   const summary::HttpRequest& request) {
+  if (request.method != "GET")
+    return {405, "text/plain; charset=utf-8", "only GET is served here\n"};
+  const auto& [method, path, authorization, body] = request;
   if (path == "/healthz") return {200, "text/plain; charset=utf-8", "ok\n"};
   if (path == "/metrics") return {200, std::string(telemetry::kTextContentType), metrics(state)};
   if (path == "/v1/summary") {

@@ -32,7 +32,6 @@ struct EndpointState {
 summary::JobState job_state(const Config& config, const rendezvous::Gang* gang,
                             const rendezvous::Member& member);
 
-summary::HttpAnswer answer_request(const EndpointState& state, const std::string& path,
-                                   const std::string& authorization);
+summary::HttpAnswer answer_request(const EndpointState& state, const summary::HttpRequest& request);
 
 }  // namespace paceline::launcher

@@ -24,19 +24,18 @@
 #include "launcher/ending.hpp"
 #include "launcher/endpoint.hpp"
 #include "launcher/exec/exec_server.hpp"
-#include "launcher/files.hpp"
 #include "launcher/gang_settings.hpp"
+#include "launcher/horovod_store.hpp"
 #include "launcher/install.hpp"
-#include "launcher/mpi_plan.hpp"
 #include "launcher/preflight.hpp"
 #include "launcher/process/open_files.hpp"
 #include "launcher/process/rank_set.hpp"
 #include "launcher/rank_plan.hpp"
 #include "launcher/rendezvous/client.hpp"
-#include "launcher/rendezvous/json_forms.hpp"
 #include "launcher/rendezvous/member.hpp"
 #include "launcher/rendezvous/server.hpp"
 #include "launcher/rendezvous/table_relay.hpp"
+#include "launcher/start_plan.hpp"
 #include "launcher/summary/http_server.hpp"
 
 namespace paceline::launcher {
@@ -74,6 +73,7 @@ class Launcher::Impl {
                 [this](pid_t pid, int status) { commands_.on_exit(pid, status); }}),
         commands_(io_, config_.token, config_.job_uid, config_.grace,
                   [this](pid_t pid) { ranks_.adopt(pid); }),
+        horovod_(io_),
         tables_(io_, config_.token, config_.job_uid),
         table_port_(rendezvous::passes_table_on(config_.node_rank, config_.node_count)
                         ? tables_.open(config_.pod_ip)
@@ -100,7 +100,7 @@ class Launcher::Impl {
   void stop_when_heard();
   void log_unserved_ranks();
   telemetry::JobSummary folded(telemetry::Span span) const;
-  summary::HttpAnswer answer(const std::string& path, const std::string& authorization) const;
+  summary::HttpAnswer answer(const summary::HttpRequest& request) const;
 
   const Config config_;
   const frameworks::Environment environment_;
@@ -117,6 +117,7 @@ class Launcher::Impl {
   telemetry::RingServer rings_;
   process::RankSet ranks_;
   exec::ExecServer commands_;  // those of mpirun
+  HorovodStore horovod_;
   rendezvous::TableRelay tables_;
   const std::uint16_t table_port_;  // where children fetch the rank table; 0: nobody does
   rendezvous::Member member_;
@@ -153,10 +154,10 @@ Status Launcher::Impl::prepare() {
       return opened;
   }
   if (!config_.http.host.empty()) {
-    http_.emplace(io_, [this](const std::string& target, const std::string& authorization) {
-      return answer(target, authorization);
-    });
-    if (auto opened = http_->open(config_.http.host, config_.http.port); !opened) return opened;
+    http_.emplace(io_, [this](const summary::HttpRequest& request) { return answer(request); });
+    if (auto opened = http_->open(config_.http.host, config_.http.port); !opened)
+      return fail(Code::kUnavailable, Origin::kSystem,
+                  "PACELINE_HTTP_LISTEN: " + opened.error().message);
   }
   const Address server = server_of(config_);
   client_.emplace(io_, server.host, server.port,
@@ -285,6 +286,7 @@ void Launcher::Impl::stop_when_heard() {
   if (server_) server_->close();
   tables_.close();
   commands_.close();
+  horovod_.close();
   if (http_) http_->close();
   io_.stop();
 }
@@ -345,40 +347,39 @@ void Launcher::Impl::start_ranks(const rendezvous::StartRanks& start) {
   const auto not_started = [this](const Error& error) {
     rendezvous::Failure failure;
     failure.exit_code = 1;
-    failure.reason = error.code == Code::kInvalid ? "NotExecutable" : "StateDirectory";
+    failure.reason = error.code == Code::kInvalid       ? "NotExecutable"
+                     : error.code == Code::kUnavailable ? "PortInUse"
+                                                        : "StateDirectory";
     failure.last_lines = {error.message};
     perform(member_.on_rank_exit(0, failure));
   };
-  auto written = write_atomically(plan_.rank_table, rendezvous::to_json(start.table));
-  if (!written) return not_started(written.error());
-  auto specs = plan_ranks(plan_, config_, start.table, start.restarts);
-  process::SpawnRequest shell;
-  if (config_.uses_mpirun()) {
-    auto mpi = plan_mpi(std::move(specs), plan_, config_, start.table);
-    if (!mpi) return not_started(mpi.error());
-    specs = std::move(mpi->ranks);
-    shell = std::move(mpi->shell);
-  }
+  rendezvous::RankTable table = start.table;
+  rendezvous::name_hosts(table, config_.job_name, config_.subdomain);
+  auto planned = plan_start(plan_, config_, table, start.restarts);
+  if (!planned) return not_started(planned.error());
+  const PlannedRanks& specs = planned->ranks;
   if (specs.changes != last_changes_) log_.line("environment of the ranks: " + specs.changes);
   last_changes_ = specs.changes;
-  const auto& node = start.table.nodes[static_cast<std::size_t>(config_.node_rank)];
+  const auto& node = table.nodes[static_cast<std::size_t>(config_.node_rank)];
+  if (config_.framework == "Horovod" && !config_.passthrough) {
+    if (auto served = horovod_.begin(table, node); !served) return not_started(served.error());
+  }
   // The framework's own launcher numbers its ranks.
   const int first = config_.starts_one_process() ? 0 : node.first_rank;
   const int processes = config_.starts_one_process() ? kAnyRank : node.processes;
-  collector_.begin_attempt(static_cast<std::uint32_t>(start.table.attempt), config_.node_rank,
-                           first, processes);
-  agent_.begin_attempt(static_cast<std::uint32_t>(start.table.attempt), config_.node_rank, first,
+  collector_.begin_attempt(static_cast<std::uint32_t>(table.attempt), config_.node_rank, first,
+                           processes);
+  agent_.begin_attempt(static_cast<std::uint32_t>(table.attempt), config_.node_rank, first,
                        processes);
   ranks_.start(specs.ranks);
-  if (config_.uses_mpirun()) commands_.begin(start.table.attempt, std::move(shell));
+  if (config_.uses_mpirun()) commands_.begin(table.attempt, std::move(planned->shell));
 }
 
 telemetry::JobSummary Launcher::Impl::folded(telemetry::Span span) const {
   return telemetry::fold(server_ ? server_->gang().ranks() : collector_.summaries(), span);
 }
 
-summary::HttpAnswer Launcher::Impl::answer(const std::string& path,
-                                           const std::string& authorization) const {
+summary::HttpAnswer Launcher::Impl::answer(const summary::HttpRequest& request) const {
   EndpointState state;
   state.config = &config_;
   state.collector = &collector_;
@@ -386,7 +387,7 @@ summary::HttpAnswer Launcher::Impl::answer(const std::string& path,
   state.whole_job = server_.has_value();
   state.state = job_state(config_, server_ ? &server_->gang() : nullptr, member_);
   state.summary = folded(telemetry::Span::kWindow);
-  return answer_request(state, path, authorization);
+  return answer_request(state, request);
 }
 
 Launcher::Launcher(Config config, frameworks::Environment environment,

@@ -14,7 +14,8 @@ namespace {
 /// In jobs of these frameworks all replicas train. Of others a launcher learns it from the rank
 /// table alone.
 frameworks::JobShape shape_of(const Config& config) {
-  const bool all_train = config.framework == "PyTorch" || config.framework == "DeepSpeed";
+  const bool all_train = config.framework == "PyTorch" || config.framework == "DeepSpeed" ||
+                         config.framework == "Horovod";
   return {config.framework, config.passthrough, all_train ? config.node_count : 0, config.processes,
           contract::trains(config.kind)};
 }
@@ -60,6 +61,7 @@ PlannedRanks plan_ranks(const RankPlan& plan, const Config& config,
     const std::string failure_file = config.state_dir + "/failed-" + std::to_string(local_rank);
     const frameworks::RankSetting setting{.framework = config.framework,
                                           .passthrough = config.starts_one_process(),
+                                          .tf_config = config.tf_config,
                                           .threads = frameworks::threads_per_rank(cpus, processes),
                                           .runtime_dir = config.runtime_dir,
                                           .rank_table_path = plan.rank_table,

@@ -244,12 +244,13 @@ Result<Command> resolve_command(const std::vector<std::string>& argv, const JobS
   }
   if (auto taken = take_over_program(argv, job, interpreter_of)) return *std::move(taken);
   const std::string program = base_name(argv.front());
-  if (job.framework == "Horovod" && (program == "horovodrun" || is_mpirun(program))) {
+  if (job.framework == "Horovod" && is_mpirun(program)) {
     return contradiction(program +
                          " would start all ranks once for each rank: set spec.framework.type: MPI, "
-                         "and write mpirun as the command");
+                         "or start the script itself (python script.py), and the ranks connect by "
+                         "Gloo");
   }
-  if (program == "horovodrun" || is_mpirun(program)) {
+  if (is_mpirun(program)) {
     return contradiction(program + " starts processes of its own, and Paceline already starts " +
                          std::to_string(job.processes_per_replica) +
                          " per replica: start the script itself (python script.py), " +

@@ -66,6 +66,28 @@ constexpr std::string_view kAccelerateSettings =
     "deepspeed_ fsdp_ megatron_lm_ fp8_ parallelism_config_ dynamo_ offload_ zero3_ gradient_ aws_ "
     "mpirun_";
 
+constexpr std::array kHorovodrun{
+    LauncherOption{"np num_proc", kWorld},
+    LauncherOption{"H hosts hostfile", kHosts},
+    LauncherOption{"p ssh_port i ssh_identity_file start_timeout network_interfaces "
+                   "network_interface output_filename"},
+    LauncherOption{"gloo disable_cache verbose", kReplaced, kSwitch},
+    LauncherOption{"mpi mpi_threads_disable no_mpi_threads_disable tcp jsrun", kMpi, kSwitch},
+    LauncherOption{"mpi_args binding_args", kMpi},
+    LauncherOption{"host_discovery_script min_np min_num_proc max_np max_num_proc slots_per_host "
+                   "slots elastic_timeout reset_limit blacklist_cooldown_range",
+                   kElastic},
+    LauncherOption{"hierarchical_allreduce no_hierarchical_allreduce hierarchical_allgather "
+                   "no_hierarchical_allgather autotune no_autotune timeline_mark_cycles "
+                   "no_timeline_mark_cycles stall_check no_stall_check log_with_timestamp "
+                   "log_without_timestamp log_hide_timestamp no_log_hide_timestamp "
+                   "prefix_output_with_timestamp",
+                   kSettings, kSwitch},
+    LauncherOption{"config_file fusion_threshold_mb cycle_time_ms cache_capacity timeline_filename "
+                   "num_nccl_streams thread_affinity gloo_timeout_seconds log_level",
+                   kSettings},
+};
+
 constexpr std::array kLaunchers{
     LauncherCommand{"deepspeed", "deepspeed ds", "deepspeed deepspeed.launcher.runner", "",
                     "DeepSpeed PyTorch", kDeepSpeed, "", Rest::kScript, true},
@@ -78,6 +100,9 @@ constexpr std::array kLaunchers{
                     kAccelerate, kAccelerateSettings},
     LauncherCommand{"accelerate launch", "accelerate-launch", "accelerate.commands.launch", "",
                     "PyTorch DeepSpeed", kAccelerate, kAccelerateSettings},
+    LauncherCommand{"horovodrun", "horovodrun", "horovod.runner.launch", "", "Horovod", kHorovodrun,
+                    "autotune_ stall_check_", Rest::kProgram, false,
+                    "variables of the container (HOROVOD_…)"},
     LauncherCommand{"bpslaunch", "bpslaunch", "", "", "BytePS", {}, "", Rest::kCommand},
 };
 

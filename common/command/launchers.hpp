@@ -2,9 +2,9 @@
 // The launchers of frameworks besides torchrun: what they are called, which frameworks they start,
 // and what each option means for a job. Constants and pure functions.
 //
-// Options are those of DeepSpeed 0.19, PaddlePaddle 3.3, MindSpore 2.10, Accelerate 1.15 and BytePS
-// 0.2. An unknown option is an error: if Paceline guessed whether it takes a value, that value
-// could be taken for the script.
+// Options are those of DeepSpeed 0.19, PaddlePaddle 3.3, MindSpore 2.10, Accelerate 1.15, BytePS
+// 0.2 and Horovod 0.28. An unknown option is an error: if Paceline guessed whether it takes a
+// value, that value could be taken for the script.
 #pragma once
 
 #include <span>
@@ -25,6 +25,8 @@ enum class Meaning {
   kWorld,      // must be the processes of all replicas
   kHosts,      // chooses hosts, which the job does
   kSettings,   // changes the training, so it cannot be dropped
+  kElastic,    // lets the number of ranks change
+  kMpi,        // starts the ranks by MPI
   kModule,     // the rest is a module
   kProgram,    // the rest is a program of its own, not a Python script
   kNoLocalRank
@@ -41,7 +43,8 @@ enum class Rest {
   kScript,          // by the interpreter
   kScriptByEnding,  // by the interpreter if it ends in .py
   kScriptOrPython,  // as it is if it begins with python or pytest, otherwise by the interpreter
-  kCommand          // as it is
+  kProgram,         // as it is
+  kCommand          // as it is; the launcher itself has no options
 };
 
 struct LauncherCommand {
@@ -54,6 +57,7 @@ struct LauncherCommand {
   std::string_view settings_prefixes;  // options that begin so are Meaning::kSettings with a value
   Rest rest = Rest::kScript;
   bool passes_local_rank = false;  // the script gets --local_rank=N as its first argument
+  std::string_view settings_by = "the script or its configuration";  // where settings go instead
 };
 
 /// Null if `program` (without its folder) or `module` starts none of them.

@@ -25,7 +25,8 @@ Amount amount_of(Meaning meaning, const JobShape& job) {
   }
 }
 
-Status check_option(const ParsedLauncher::Option& option, const JobShape& job) {
+Status check_option(const LauncherCommand& launcher, const ParsedLauncher::Option& option,
+                    const JobShape& job) {
   const std::string shown = option.value.empty() ? option.name : option.name + "=" + option.value;
   if (option.meaning == Meaning::kHosts) {
     return contradiction(shown +
@@ -33,11 +34,23 @@ Status check_option(const ParsedLauncher::Option& option, const JobShape& job) {
                          "remove " +
                          option.name);
   }
+  if (option.meaning == Meaning::kElastic) {
+    return contradiction(
+        shown + " asks for an elastic job, which this job is not: remove " + option.name +
+        "; the number of replicas is the sum of spec.roles[].replicas, and after a "
+        "failure all ranks start again");
+  }
+  if (option.meaning == Meaning::kMpi) {
+    return contradiction(
+        shown + " starts the ranks by MPI: remove " + option.name +
+        " to connect them by Gloo, or set spec.framework.type: MPI and write mpirun as "
+        "the command");
+  }
   if (option.meaning == Meaning::kSettings) {
     return contradiction(shown +
-                         " changes the training, and Paceline does not pass it on: write it in the "
-                         "script or its configuration, and remove " +
-                         option.name + "; " + std::string(kPassthroughRemedy));
+                         " changes the training, and Paceline does not pass it on: write it in " +
+                         std::string(launcher.settings_by) + ", and remove " + option.name + "; " +
+                         std::string(kPassthroughRemedy));
   }
   const auto [wanted, field] = amount_of(option.meaning, job);
   // Launchers take -1 for "as many as there are".
@@ -54,7 +67,7 @@ std::vector<std::string> started(const LauncherCommand& launcher, const ParsedLa
   const std::string& first = parsed.rest.front();
   const bool python = first == "python" || first == "python3" || first == "pytest";
   std::vector<std::string> argv;
-  if (launcher.rest != Rest::kCommand && !program &&
+  if (launcher.rest != Rest::kCommand && launcher.rest != Rest::kProgram && !program &&
       (launcher.rest != Rest::kScriptByEnding || first.ends_with(".py")) &&
       (launcher.rest != Rest::kScriptOrPython || !python)) {
     argv = std::move(interpreter);
@@ -86,7 +99,8 @@ Result<Command> take_over_launcher(const LauncherCommand& launcher,
   bool local_rank = launcher.passes_local_rank;
   std::string replaced;
   for (const ParsedLauncher::Option& option : parsed->options) {
-    if (auto checked = check_option(option, job); !checked) return std::unexpected(checked.error());
+    if (auto checked = check_option(launcher, option, job); !checked)
+      return std::unexpected(checked.error());
     module = module || option.meaning == Meaning::kModule;
     program = program || option.meaning == Meaning::kProgram;
     local_rank = local_rank && option.meaning != Meaning::kNoLocalRank;

@@ -63,6 +63,11 @@ inline constexpr Variable kPodName{"PACELINE_POD_NAME", "name of this pod"};
 inline constexpr Variable kPodIp{"PACELINE_POD_IP",
                                  "address of this pod, as other replicas reach it"};
 inline constexpr Variable kNodeName{"PACELINE_NODE_NAME", "node that this pod runs on"};
+inline constexpr Variable kSubdomain{
+    "PACELINE_SUBDOMAIN",
+    "domain in which workers have names that their replacements keep, as JOB-ROLE-INDEX.SUBDOMAIN; "
+    "absent: members of this job are never replaced alone, or their pods do not use the DNS of the "
+    "cluster"};
 
 // What to start.
 inline constexpr Variable kFramework{"PACELINE_FRAMEWORK", "spec.framework.type", "PyTorch"};
@@ -151,6 +156,12 @@ inline constexpr Variable kExplainFile{
     "file that receives what acted in rank 0 when its training process ends"};
 inline constexpr Variable kDisable{
     "PACELINE_DISABLE", "1: nothing is changed inside the training process", "", {"1"}};
+inline constexpr Variable kTfConfig{
+    "PACELINE_TF_CONFIG",
+    "form of TF_CONFIG. Sparse: a worker is told of the parameter servers and of itself, a "
+    "parameter server of itself. WithEvaluator: the evaluator is in the cluster, too",
+    "Full",
+    {"Full", "Sparse", "WithEvaluator"}};
 inline constexpr Variable kLibrary{"PACELINE_LIBRARY",
                                    "libpaceline.so to load instead of the runtime's"};
 inline constexpr Variable kKernels{
@@ -229,6 +240,7 @@ inline constexpr Variable kCudaGraph{
 
 // What a person may set, in a pod template or around `paceline run`. Paceline sets all others.
 inline constexpr std::array kUsers{kDisable,
+                                   kTfConfig,
                                    kLibrary,
                                    kKernels,
                                    kLoaderDeviceCopies,
@@ -263,6 +275,7 @@ inline constexpr std::array kAll{kSettings,
                                  kPodName,
                                  kPodIp,
                                  kNodeName,
+                                 kSubdomain,
                                  kFramework,
                                  kFrameworkLauncher,
                                  kProcessesPerReplica,
@@ -289,6 +302,7 @@ inline constexpr std::array kAll{kSettings,
                                  kFailureFile,
                                  kExplainFile,
                                  kDisable,
+                                 kTfConfig,
                                  kLibrary,
                                  kKernels,
                                  kLoaderDeviceCopies,

@@ -23,6 +23,7 @@ constexpr std::array kFrameworkFiles{
     Framework{"PaddlePaddle", set_paddle}, Framework{"MindSpore", set_mindspore},
     Framework{"DeepSpeed", set_deepspeed}, Framework{"JAX", set_jax},
     Framework{"BytePS", set_byteps},       Framework{"XGBoost", set_xgboost},
+    Framework{"Horovod", set_horovod},
 };
 
 /// Not "1": PyTorch loads no entry points, through which Paceline comes into the program.
@@ -38,7 +39,9 @@ void set_common(const Process& process, Variables& variables) {
   variables.set(env::kAttempt.name, process.table.attempt);
   variables.set(env::kRestarts.name, process.restarts);
 
-  variables.set("MASTER_ADDR", process.table.master_address);
+  // Rank 0 may listen there before its name resolves.
+  variables.set("MASTER_ADDR",
+                process.rank() == 0 ? process.table.master_address : process.table.master_host);
   variables.set("MASTER_PORT", process.table.master_port);
   // A framework's own launcher numbers its processes.
   if (!setting.passthrough) {

@@ -11,6 +11,10 @@ namespace paceline::frameworks {
 
 void set_byteps(const Process& process, Variables& variables);
 void set_deepspeed(const Process& process, Variables& variables);
+/// The ranks meet at a store of rank 0's launcher (launcher/horovod_store.hpp).
+void set_horovod(const Process& process, Variables& variables);
+/// What Horovod calls the pod. Processes with the same name are on one machine to it.
+std::string horovod_host(const rendezvous::Node& node);
 void set_jax(const Process& process, Variables& variables);
 void set_mindspore(const Process& process, Variables& variables);
 /// A second role of workers in a job with parameter servers whose name begins with "heter" holds

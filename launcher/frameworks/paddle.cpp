@@ -34,7 +34,7 @@ Trainers trainers(const Process& process, bool heterogeneous) {
       all.index = static_cast<int>(all.endpoints.size()) + process.local_rank;
     for (int local = 0; local < node->processes; ++local)
       all.endpoints.push_back(
-          net::to_string({node->address, port_of(process.table, *node, local, kPaddlePort)}));
+          net::to_string({node->host, port_of(process.table, *node, local, kPaddlePort)}));
   }
   return all;
 }
@@ -114,7 +114,8 @@ void set_paddle(const Process& process, Variables& variables) {
                 net::to_string({process.table.master_address, process.table.master_port}));
   variables.set("PADDLE_NNODES", group_of(process).size);
   variables.set("PADDLE_JOB_ID", process.setting.job_uid);
-  variables.set("POD_IP", process.node.address);
+  // Servers and heterogeneous trainers look for themselves in the lists by this.
+  variables.set("POD_IP", process.node.host);
   if (process.setting.passthrough) return set_launcher(process, variables);
   if (count(process.table, RoleKind::kParameterServer) > 0) return set_servers(process, variables);
   set_collective(process, variables);

@@ -50,7 +50,7 @@ std::vector<std::string> endpoints(const RankTable& table, RoleKind kind, int ba
   for (const Node& node : table.nodes) {
     if (node.kind != kind) continue;
     for (int local = 0; local < node.processes; ++local)
-      all.push_back(net::to_string({node.address, port_of(table, node, local, base)}));
+      all.push_back(net::to_string({node.host, port_of(table, node, local, base)}));
   }
   return all;
 }

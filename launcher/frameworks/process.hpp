@@ -15,8 +15,9 @@ namespace paceline::frameworks {
 struct RankSetting {
   std::string framework = "PyTorch";  // spec.framework.type
   bool passthrough = false;
-  int threads = 1;          // for OMP_NUM_THREADS
-  std::string runtime_dir;  // "": no runtime is injected, as with the kill switch
+  std::string tf_config = "Full";  // PACELINE_TF_CONFIG
+  int threads = 1;                 // for OMP_NUM_THREADS
+  std::string runtime_dir;         // "": no runtime is injected, as with the kill switch
   std::string rank_table_path;
   std::string telemetry_socket;
   std::string failure_file;

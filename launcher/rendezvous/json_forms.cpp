@@ -142,7 +142,10 @@ json form(const RankTable& table) {
   json object = written(table);
   object["version"] = 1;
   json& nodes = object["nodes"] = json::array();
-  for (const Node& node : table.nodes) nodes.push_back(form(node));
+  for (const Node& node : table.nodes) {
+    nodes.push_back(form(node));
+    nodes.back()["host"] = node.host;
+  }
   return object;
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/contract/names.hpp"
+
 namespace paceline::rendezvous {
 
 int number_ranks(std::vector<Node>& nodes) {
@@ -20,6 +22,19 @@ int number_ranks(std::vector<Node>& nodes) {
   return world_size;
 }
 
+void name_hosts(RankTable& table, const std::string& job, const std::string& subdomain) {
+  // The operator names a subdomain only for jobs whose workers fail alone.
+  constexpr bool kServers = true;
+  constexpr bool kScheduler = false;
+  table.master_host = table.master_address;
+  for (Node& node : table.nodes) {
+    node.host = node.address;
+    if (subdomain.empty() || !contract::fails_alone(node.kind, kServers, kScheduler)) continue;
+    node.host = contract::host_name(job, node.role, node.replica_index) + "." + subdomain;
+    if (node.first_rank == 0) table.master_host = node.host;
+  }
+}
+
 int processes_in(const RankTable& table) {
   int processes = 0;
   for (const Node& node : table.nodes) processes += node.processes;
@@ -34,6 +49,7 @@ RankTable make_rank_table(int attempt, std::uint16_t master_port, std::vector<No
   const auto first = std::ranges::find(nodes, 0, &Node::first_rank);
   if (first != nodes.end()) table.master_address = first->address;
   table.nodes = std::move(nodes);
+  name_hosts(table, "", "");
   return table;
 }
 

@@ -31,12 +31,16 @@ struct Node {
   contract::RoleKind kind = contract::RoleKind::kWorker;  // of the role
   std::uint16_t exec_port =
       0;  // where its launcher starts processes for an MPI launcher; 0: nowhere
+  // What programs call the pod by: its address, or a name that the pod after it has too. See
+  // name_hosts; launchers do not send it.
+  std::string host = {};
 };
 
 struct RankTable {
   int attempt = 0;
   int world_size = 0;          // ranks that train
   std::string master_address;  // of rank 0
+  std::string master_host;     // its Node::host
   std::uint16_t master_port = 0;
   // On one machine: the first of a range of free ports, one for each process by its number. 0: each
   // pod has an address of its own.
@@ -65,6 +69,11 @@ constexpr bool passes_table_on(int node_rank, int node_count) {
 /// Gives every process a number, by kind of role, then by node rank: the ranks of training are
 /// 0 to world size - 1, servers and other helpers follow. Returns the world size.
 int number_ranks(std::vector<Node>& nodes);
+
+/// Sets each Node::host. A pod that is replaced while the others go on is called by its name in
+/// `subdomain` (contract::host_name), since the others do not hear of the new address. Other pods
+/// are called by their addresses, and so are all if `subdomain` is empty.
+void name_hosts(RankTable& table, const std::string& job, const std::string& subdomain);
 
 /// All processes of the gang, those that do not train included.
 int processes_in(const RankTable& table);

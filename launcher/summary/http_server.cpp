@@ -21,16 +21,18 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
 
-constexpr std::size_t kMostConnections = 64;
 constexpr std::uint32_t kMostHeader = 8 * 1024;
 constexpr std::chrono::seconds kRequestTime{10};
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(asio::ip::tcp::socket socket, const HttpServer::Handler& handler,
+  Session(asio::ip::tcp::socket socket, const HttpServer::Handler& handler, std::uint64_t most_body,
           std::shared_ptr<std::size_t> count)
-      : stream_(std::move(socket)), handler_(handler), count_(std::move(count)) {
+      : stream_(std::move(socket)),
+        handler_(handler),
+        most_body_(most_body),
+        count_(std::move(count)) {
     ++*count_;
   }
   ~Session() { --*count_; }
@@ -40,7 +42,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void read() {
     parser_.emplace();
     parser_->header_limit(kMostHeader);
-    parser_->body_limit(0);
+    parser_->body_limit(most_body_);
     stream_.expires_after(kRequestTime);
     http::async_read(stream_, buffer_, *parser_,
                      [self = shared_from_this()](beast::error_code error, std::size_t) {
@@ -51,13 +53,12 @@ class Session : public std::enable_shared_from_this<Session> {
 
  private:
   void answer() {
-    const auto& request = parser_->get();
-    HttpAnswer answer{405, "text/plain; charset=utf-8", "only GET is served here\n"};
-    if (request.method() == http::verb::get || request.method() == http::verb::head) {
-      const std::string target(request.target());
-      answer = handler_(target.substr(0, target.find('?')),
-                        std::string(request[http::field::authorization]));
-    }
+    auto& request = parser_->get();
+    const bool head = request.method() == http::verb::head;
+    const std::string target(request.target());
+    HttpAnswer answer = handler_(
+        {head ? "GET" : std::string(request.method_string()), target.substr(0, target.find('?')),
+         std::string(request[http::field::authorization]), std::move(request.body())});
     response_ = {};
     response_.version(request.version());
     response_.result(static_cast<unsigned>(answer.status));
@@ -65,7 +66,7 @@ class Session : public std::enable_shared_from_this<Session> {
     response_.set(http::field::cache_control, "no-store");
     response_.keep_alive(request.keep_alive());
     response_.content_length(answer.body.size());
-    if (request.method() != http::verb::head) response_.body() = std::move(answer.body);
+    if (!head) response_.body() = std::move(answer.body);
     stream_.expires_after(kRequestTime);
     http::async_write(stream_, response_,
                       [self = shared_from_this()](beast::error_code error, std::size_t) {
@@ -82,6 +83,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   beast::tcp_stream stream_;
   HttpServer::Handler handler_;
+  const std::uint64_t most_body_;
   std::shared_ptr<std::size_t> count_;
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
@@ -92,15 +94,12 @@ class Session : public std::enable_shared_from_this<Session> {
 
 class HttpServer::Acceptor : public std::enable_shared_from_this<HttpServer::Acceptor> {
  public:
-  Acceptor(asio::io_context& io, Handler handler)
-      : acceptor_(io), pause_(io), handler_(std::move(handler)) {}
+  Acceptor(asio::io_context& io, Handler handler, HttpLimits limits)
+      : acceptor_(io), pause_(io), handler_(std::move(handler)), limits_(limits) {}
 
   Status open(const std::string& host, std::uint16_t port) {
-    auto listener = net::listen_on({host, port}, kMostConnections);
-    if (!listener) {
-      return fail(Code::kUnavailable, Origin::kSystem,
-                  "PACELINE_HTTP_LISTEN: " + listener.error().message);
-    }
+    auto listener = net::listen_on({host, port}, static_cast<int>(limits_.connections));
+    if (!listener) return fail(Code::kUnavailable, Origin::kSystem, listener.error().message);
     acceptor_.assign(listener->v6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(),
                      listener->socket.release());
     accept();
@@ -125,20 +124,23 @@ class HttpServer::Acceptor : public std::enable_shared_from_this<HttpServer::Acc
             });
             return;
           }
-          if (*self->sessions_ < kMostConnections)
-            std::make_shared<Session>(std::move(socket), self->handler_, self->sessions_)->read();
+          if (*self->sessions_ < self->limits_.connections)
+            std::make_shared<Session>(std::move(socket), self->handler_, self->limits_.body,
+                                      self->sessions_)
+                ->read();
           self->accept();
         });
   }
 
   asio::ip::tcp::acceptor acceptor_;
   asio::steady_timer pause_;
-  Handler handler_;
+  const Handler handler_;
+  const HttpLimits limits_;
   std::shared_ptr<std::size_t> sessions_ = std::make_shared<std::size_t>(0);
 };
 
-HttpServer::HttpServer(asio::io_context& io, Handler handler)
-    : acceptor_(std::make_shared<Acceptor>(io, std::move(handler))) {}
+HttpServer::HttpServer(asio::io_context& io, Handler handler, HttpLimits limits)
+    : acceptor_(std::make_shared<Acceptor>(io, std::move(handler), limits)) {}
 HttpServer::~HttpServer() { acceptor_->close(); }
 Status HttpServer::open(const std::string& host, std::uint16_t port) {
   return acceptor_->open(host, port);

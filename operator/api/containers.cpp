@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/api/containers.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -143,6 +144,19 @@ int accelerators_of(const nlohmann::json& container) {
 bool has_accelerators(const Role& role) {
   const nlohmann::json* trainer = trainer_of(role);
   return trainer != nullptr && accelerators_of(*trainer) > 0;
+}
+
+bool uses_cluster_dns(const Spec& spec) {
+  return std::ranges::all_of(spec.roles, [](const Role& role) {
+    const nlohmann::json* pod = member(role.pod_template, "spec");
+    if (pod == nullptr) return true;
+    const nlohmann::json* host_network = member(*pod, "hostNetwork");
+    const nlohmann::json* policy = member(*pod, "dnsPolicy");
+    const nlohmann::json text = policy == nullptr ? nlohmann::json("ClusterFirst") : *policy;
+    // A pod in the network of its node reads the node's DNS settings, unless the policy says more.
+    if (host_network != nullptr && *host_network == true) return text == "ClusterFirstWithHostNet";
+    return text == "ClusterFirst" || text == "ClusterFirstWithHostNet";
+  });
 }
 
 bool requires_gpu_direct(const Spec& spec) {

@@ -42,6 +42,9 @@ int accelerators_of(const nlohmann::json& container);
 /// True if the role's trainer requests an accelerator.
 bool has_accelerators(const Role& role);
 
+/// True if names of the cluster's DNS resolve in every pod of the job.
+bool uses_cluster_dns(const Spec& spec);
+
 /// True if pods with accelerators may run only where GPUDirect RDMA works.
 bool requires_gpu_direct(const Spec& spec);
 

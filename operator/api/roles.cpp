@@ -18,12 +18,12 @@ std::vector<RoleKind> kinds_of(FrameworkType type) {
     case FrameworkType::kPaddlePaddle: return {kCoordinator, kWorker, kParameterServer};
     case FrameworkType::kMindSpore:
     case FrameworkType::kBytePs: return {kWorker, kScheduler, kParameterServer};
-    case FrameworkType::kMpi:
-    case FrameworkType::kHorovod: return {kCoordinator, kWorker, kLauncher};
+    case FrameworkType::kMpi: return {kCoordinator, kWorker, kLauncher};
     case FrameworkType::kCustom:
       return {kCoordinator, kWorker, kScheduler, kParameterServer, kEvaluator};
     case FrameworkType::kPyTorch:
     case FrameworkType::kDeepSpeed:
+    case FrameworkType::kHorovod:
     case FrameworkType::kJax:
     case FrameworkType::kXgBoost: break;
   }
@@ -49,7 +49,7 @@ void check_kinds(const Spec& spec, FieldErrors& errors) {
     const RoleKind kind = spec.roles[i].kind;
     if (std::ranges::find(known, kind) != known.end()) continue;
     std::string remedy = "write one of " + list;
-    if (kind == kLauncher) remedy += ", or framework.type: MPI or Horovod";
+    if (kind == kLauncher) remedy += ", or framework.type: MPI";
     errors.push_back({path_of(i, "kind"), std::string(contract::to_string(kind)),
                       "is no kind that " + named(spec) + " knows", remedy});
   }
@@ -121,9 +121,14 @@ void check_roles(const Spec& spec, FieldErrors& errors) {
       require(spec, kScheduler, "every process of " + named(spec) + " meets the others there",
               errors);
   }
-  if (type == FrameworkType::kMpi || type == FrameworkType::kHorovod)
-    check_one(spec, kLauncher, "launcher", errors);
+  if (type == FrameworkType::kMpi) check_one(spec, kLauncher, "launcher", errors);
   check_parameter_servers(spec, errors);
+}
+
+bool workers_fail_alone(const Spec& spec) {
+  const bool servers = has(spec, kParameterServer) &&
+                       contract::keeps_without_a_worker(to_string(spec.framework.type));
+  return contract::fails_alone(kWorker, servers, has(spec, kScheduler));
 }
 
 }  // namespace paceline::api

@@ -11,4 +11,7 @@ namespace paceline::api {
 /// Appends an error for each role that the framework does not take, and for each that it lacks.
 void check_roles(const Spec& spec, FieldErrors& errors);
 
+/// Whether a worker that fails or is lost starts again while the others go on.
+bool workers_fail_alone(const Spec& spec);
+
 }  // namespace paceline::api

@@ -74,6 +74,7 @@ Environment replica_environment(const api::TrainingJob& job, const api::Replica&
   builder.set_unless_empty(env::kPodName, endpoints.pod_name);
   builder.set_unless_empty(env::kPodIp, endpoints.pod_ip);
   builder.set_unless_empty(env::kNodeName, endpoints.node_name);
+  builder.set_unless_empty(env::kSubdomain, endpoints.subdomain);
 
   builder.set(env::kFramework, std::string(api::to_string(spec.framework.type)));
   builder.set(env::kFrameworkLauncher, std::string(api::to_string(spec.framework.launcher)));

@@ -32,6 +32,7 @@ struct Endpoints {
   std::string pod_name;
   std::string pod_ip;
   std::string node_name;
+  std::string subdomain;  // where names of replicas resolve
   std::optional<api::Acceleration> acceleration;
   int attempt = 0;  // seeds: what the operator last knew
   int restarts = 0;

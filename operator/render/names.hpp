@@ -14,8 +14,9 @@
 namespace paceline::render {
 
 inline std::string host_name(const api::TrainingJob& job, const api::Replica& replica) {
-  return job.metadata.name + "-" + job.spec.roles[static_cast<std::size_t>(replica.role)].name +
-         "-" + std::to_string(replica.index);
+  return contract::host_name(job.metadata.name,
+                             job.spec.roles[static_cast<std::size_t>(replica.role)].name,
+                             replica.index);
 }
 
 inline std::string pod_name(const api::TrainingJob& job, const api::Replica& replica,

@@ -9,6 +9,7 @@
 #include "common/contract/labels.hpp"
 #include "common/net/address.hpp"
 #include "operator/api/containers.hpp"
+#include "operator/api/roles.hpp"
 #include "operator/render/environment.hpp"
 #include "operator/render/names.hpp"
 
@@ -73,6 +74,8 @@ json environment_of(const api::TrainingJob& job, const api::Replica& replica,
   endpoints.startup_timeout = inputs.startup_timeout;
   endpoints.node_name = inputs.node;
   endpoints.pod_name = pod_name(job, replica, inputs.incarnation);
+  if (api::workers_fail_alone(job.spec) && api::uses_cluster_dns(job.spec))
+    endpoints.subdomain = headless_service_name(job);
   endpoints.acceleration = inputs.acceleration;
   endpoints.attempt = inputs.attempt;
   endpoints.restarts = inputs.restarts;

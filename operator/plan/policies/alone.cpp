@@ -4,19 +4,15 @@
 // so its loss concerns all.
 #include <algorithm>
 
+#include "operator/api/roles.hpp"
 #include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
 
 bool fails_alone(const api::Spec& spec, const api::Replica& replica) {
-  const auto has = [&](api::RoleKind kind) {
-    return std::ranges::find(spec.roles, kind, &api::Role::kind) != spec.roles.end();
-  };
   const api::RoleKind kind = spec.roles[static_cast<std::size_t>(replica.role)].kind;
-  const bool servers = has(api::RoleKind::kParameterServer) &&
-                       contract::keeps_without_a_worker(api::to_string(spec.framework.type));
   return replica.node_rank != 0 &&
-         contract::fails_alone(kind, servers, has(api::RoleKind::kScheduler));
+         contract::fails_alone(kind, api::workers_fail_alone(spec), /*job_has_scheduler=*/false);
 }
 
 bool trains_on(const Planner& planner, const std::vector<ReplicaState>& replicas) {

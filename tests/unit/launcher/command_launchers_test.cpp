@@ -77,6 +77,34 @@ TEST(DeepSpeedCommand, ItsScriptIsStartedByThePlaceThatItGivesTheLocalRank) {
             "--master_port, --no_ssh");
 }
 
+TEST(HorovodCommand, HorovodrunIsTakenOver) {
+  const auto taken = resolved("Horovod", {"horovodrun", "-np", "8", "--gloo", "--verbose", "-p",
+                                          "22", "python", "train.py", "--np", "3"});
+  ASSERT_TRUE(taken.has_value()) << taken.error().message;
+  EXPECT_EQ(taken->argv, (Words{"python", "train.py", "--np", "3"}));
+  EXPECT_EQ(
+      taken->notes.front(),
+      "taken over from horovodrun, the job's fields decide instead: -np, --gloo, --verbose, -p");
+  EXPECT_EQ(argv_of("Horovod", {"python3", "train.py"}), (Words{"python3", "train.py"}));
+}
+
+TEST(HorovodCommand, ContradictionsNameTheOptionAndTheRemedy) {
+  const auto error = [](const Words& options) {
+    Words words{"horovodrun"};
+    words.insert(words.end(), options.begin(), options.end());
+    words.insert(words.end(), {"python", "x.py"});
+    return error_of("Horovod", words);
+  };
+  expect_part(error({"-np", "4"}), "-np=4 contradicts the job, which says 8");
+  expect_part(error({"-H", "a:4,b:4"}), "chooses hosts");
+  expect_part(error({"--min-np", "2"}), "--min-np=2 asks for an elastic job");
+  expect_part(error({"--mpi"}), "spec.framework.type: MPI");
+  expect_part(error({"--fusion-threshold-mb=32"}),
+              "write it in variables of the container (HOROVOD_…)");
+  expect_part(error_of("PyTorch", {"horovodrun", "-np", "8", "python", "x.py"}),
+              "set spec.framework.type: Horovod");
+}
+
 TEST(DeepSpeedCommand, ModulesAndProgramsAndScriptsWithoutALocalRank) {
   const auto module = resolved("DeepSpeed", {"python3", "-m", "deepspeed.launcher.runner",
                                              "--no_local_rank", "--module", "pkg.train", "-x"});

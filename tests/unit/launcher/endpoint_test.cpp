@@ -16,7 +16,10 @@ struct EndpointTest : ::testing::Test {
     state.whole_job = true;
   }
 
-  std::string metrics() const { return answer_request(state, "/metrics", "").body; }
+  summary::HttpAnswer get(const std::string& path, const std::string& authorization) const {
+    return answer_request(state, {"GET", path, authorization, ""});
+  }
+  std::string metrics() const { return get("/metrics", "").body; }
 
   static std::string line(const std::string& name, const std::string& value) {
     return "\n" + name + "{namespace=\"ns\",job=\"job\"} " + value + "\n";
@@ -61,13 +64,14 @@ TEST_F(EndpointTest, WhatTheNodesAgentServesIsNotServedASecondTime) {
 }
 
 TEST_F(EndpointTest, OnlyTheSummaryWantsTheToken) {
-  EXPECT_EQ(answer_request(state, "/healthz", "").status, 200);
-  EXPECT_EQ(answer_request(state, "/metrics", "").status, 200);
-  EXPECT_EQ(answer_request(state, "/v1/summary", "").status, 401);
-  EXPECT_EQ(answer_request(state, "/v1/summary", "Bearer secre").status, 401);
-  EXPECT_EQ(answer_request(state, "/v1/summary", "Bearer secrex").status, 401);
-  EXPECT_EQ(answer_request(state, "/v1/summary", "Bearer secret").status, 200);
-  EXPECT_EQ(answer_request(state, "/v1/other", "Bearer secret").status, 404);
+  EXPECT_EQ(get("/healthz", "").status, 200);
+  EXPECT_EQ(get("/metrics", "").status, 200);
+  EXPECT_EQ(get("/v1/summary", "").status, 401);
+  EXPECT_EQ(get("/v1/summary", "Bearer secre").status, 401);
+  EXPECT_EQ(get("/v1/summary", "Bearer secrex").status, 401);
+  EXPECT_EQ(get("/v1/summary", "Bearer secret").status, 200);
+  EXPECT_EQ(get("/v1/other", "Bearer secret").status, 404);
+  EXPECT_EQ(answer_request(state, {"PUT", "/metrics", "", "x"}).status, 405);
 }
 
 }  // namespace

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include "launcher/frameworks/list_variable.hpp"
+#include "launcher/rendezvous/json_forms.hpp"
 
 namespace paceline::frameworks {
 namespace {
@@ -59,6 +62,33 @@ TEST(Environment, RankVariablesComeFromTheTable) {
   EXPECT_EQ(variables.at("PACELINE_RANK_TABLE"), "/run/table");
   EXPECT_FALSE(variables.contains("PET_NNODES"));
   EXPECT_FALSE(variables.contains("TORCHELASTIC_USE_AGENT_STORE"));
+}
+
+TEST(Environment, APodThatIsReplacedAloneIsCalledByItsName) {
+  rendezvous::Node server;
+  server.role = "ps";
+  server.kind = RoleKind::kParameterServer;
+  server.address = "10.0.0.1";
+  rendezvous::Node worker;
+  worker.node_rank = 1;
+  worker.role = "worker";
+  worker.replica_index = 0;
+  worker.address = "10.0.0.2";
+  auto table = rendezvous::make_rank_table(0, 29500, {server, worker});
+  EXPECT_EQ(table.nodes[1].host, "10.0.0.2");
+  rendezvous::name_hosts(table, "ads", "ads");
+  EXPECT_EQ(table.nodes[0].host, "10.0.0.1");
+  EXPECT_EQ(table.nodes[1].host, "ads-worker-0.ads");
+  const auto document = nlohmann::json::parse(rendezvous::to_json(table));
+  EXPECT_EQ(document["nodes"][1]["host"], "ads-worker-0.ads");
+  EXPECT_EQ(document["nodes"][1]["address"], "10.0.0.2");
+  RankSetting setting;
+  setting.framework = "Custom";
+  const auto master = [&](std::size_t node) {
+    return compose_environment({}, {table, table.nodes[node], setting}).variables.at("MASTER_ADDR");
+  };
+  EXPECT_EQ(master(0), "ads-worker-0.ads");
+  EXPECT_EQ(master(1), "10.0.0.2") << "rank 0 may listen there before its name resolves";
 }
 
 TEST(Environment, OnlyAnInjectedRankIsToldWhereToSayThatItFails) {

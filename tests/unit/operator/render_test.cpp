@@ -117,6 +117,41 @@ TEST(Render, NothingThatAPodIsToldNeedsANameServer) {
   }
 }
 
+/// What a pod of a job with parameter servers is told of the names of its workers.
+std::string subdomain(const char* framework, const json& pod_spec = json::object(),
+                      const char* helper = "ParameterServer") {
+  json with = document();
+  with["spec"]["framework"]["type"] = framework;
+  json& roles = with["spec"]["roles"];
+  roles[0]["template"]["spec"].erase("dnsPolicy");
+  roles[0]["template"]["spec"].erase("dnsConfig");
+  roles.push_back(roles[0]);
+  roles[1]["name"] = "helper";
+  roles[1]["kind"] = helper;
+  roles[1]["template"]["spec"].update(pod_spec);
+  const auto job = api::parse_training_job(with);
+  const auto told = environment_of(render_pod(*job, api::replicas_of(job->spec).at(0), {}));
+  const auto found = told.find("PACELINE_SUBDOMAIN");
+  return found == told.end() ? "" : found->second["value"].get<std::string>();
+}
+
+TEST(Render, OnlyWorkersThatAreReplacedAloneHaveNames) {
+  EXPECT_EQ(subdomain("Custom"), "digits");
+  EXPECT_EQ(subdomain("PaddlePaddle"), "digits");
+  EXPECT_EQ(subdomain("TensorFlow"), "") << "all start again";
+  EXPECT_EQ(subdomain("Custom", json::object(), "Evaluator"), "");
+  EXPECT_EQ(environment_of(pod_of(0, "10.0.0.1")).count("PACELINE_SUBDOMAIN"), 0U);
+}
+
+TEST(Render, WorkersHaveNoNamesWherePodsDoNotAskTheDnsOfTheCluster) {
+  EXPECT_EQ(subdomain("Custom", {{"hostNetwork", true}}), "");
+  EXPECT_EQ(subdomain("Custom", {{"hostNetwork", true}, {"dnsPolicy", "ClusterFirstWithHostNet"}}),
+            "digits");
+  EXPECT_EQ(subdomain("Custom", {{"dnsPolicy", "ClusterFirst"}}), "digits");
+  EXPECT_EQ(subdomain("Custom", {{"dnsPolicy", "Default"}}), "");
+  EXPECT_EQ(subdomain("Custom", {{"dnsPolicy", "None"}}), "");
+}
+
 TEST(Render, AnIPv6ServiceAddressIsBracketed) {
   EXPECT_EQ(environment_of(pod_of(0, "fd00::1")).at("PACELINE_RENDEZVOUS_ADDRESS")["value"],
             "[fd00::1]:29400");

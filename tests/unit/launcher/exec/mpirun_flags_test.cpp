@@ -55,7 +55,7 @@ TEST(MpirunFlags, AsksForACommandWhereMpirunRuns) {
 TEST(MpirunFlags, AHorovodJobIsPointedToMpi) {
   JobShape job;
   job.framework = "Horovod";
-  const auto refused = resolve_command({"horovodrun", "-np", "2", "python", "t.py"}, job,
+  const auto refused = resolve_command({"mpirun", "-np", "2", "python", "t.py"}, job,
                                        [](const std::string&) { return std::string(); });
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("spec.framework.type: MPI"), std::string::npos);

@@ -37,6 +37,28 @@ TEST(DeepSpeed, IsAsPyTorchWithItsOwnNamesOfThePlace) {
   EXPECT_EQ(added(table, 1, setting_of("DeepSpeed"), 1), expected);
 }
 
+TEST(Horovod, RanksMeetAtTheStoreOfRankZerosPod) {
+  const auto table =
+      gang({{"boss", RoleKind::kCoordinator}, {"worker", RoleKind::kWorker, 2, 2}}, 3);
+  auto setting = setting_of("Horovod");
+  setting.interface = "eth0";
+  EXPECT_EQ(added(table, 2, setting, 1), (Environment{{"HOROVOD_CONTROLLER", "gloo"},
+                                                      {"HOROVOD_CPU_OPERATIONS", "gloo"},
+                                                      {"HOROVOD_CROSS_RANK", "1"},
+                                                      {"HOROVOD_CROSS_SIZE", "2"},
+                                                      {"HOROVOD_GLOO_IFACE", "eth0"},
+                                                      {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.1"},
+                                                      {"HOROVOD_GLOO_RENDEZVOUS_PORT", "29503"},
+                                                      {"HOROVOD_HOSTNAME", "worker-1"},
+                                                      {"HOROVOD_LOCAL_RANK", "1"},
+                                                      {"HOROVOD_LOCAL_SIZE", "2"},
+                                                      {"HOROVOD_RANK", "4"},
+                                                      {"HOROVOD_SIZE", "5"}}));
+  const auto first = added(table, 2, setting);
+  EXPECT_EQ(first.at("HOROVOD_CROSS_RANK"), "2");
+  EXPECT_EQ(first.at("HOROVOD_CROSS_SIZE"), "3") << "the boss has one process only";
+}
+
 TEST(MindSpore, EveryProcessMeetsTheScheduler) {
   const auto table = gang({{"scheduler", RoleKind::kScheduler},
                            {"worker", RoleKind::kWorker, 2, 2},

@@ -50,6 +50,21 @@ TEST(Paddle, ServersAndTrainersKnowEachOther) {
   EXPECT_EQ(added(table, 3, setting_of("PaddlePaddle")), expected);
 }
 
+TEST(Paddle, TrainersThatAreReplacedAloneAreCalledByName) {
+  auto table = gang({{"ps", RoleKind::kParameterServer, 2},
+                     {"worker", RoleKind::kWorker, 2},
+                     {"heter", RoleKind::kWorker}});
+  rendezvous::name_hosts(table, "ads", "ads");
+  const auto worker = added(table, 3, setting_of("PaddlePaddle"));
+  EXPECT_EQ(worker.at("PADDLE_TRAINER_ENDPOINTS"), "ads-worker-0.ads:6170,ads-worker-1.ads:6170");
+  EXPECT_EQ(worker.at("PADDLE_PSERVERS_IP_PORT_LIST"), "10.0.0.1:6170,10.0.0.2:6170")
+      << "a lost server restarts the job, with a new table";
+  const auto heter = added(table, 4, setting_of("PaddlePaddle"));
+  EXPECT_EQ(heter.at("PADDLE_ALL_HETER_TRAINER_IP_PORT_LIST"), "ads-heter-0.ads:6170");
+  EXPECT_EQ(heter.at("POD_IP"), "ads-heter-0.ads") << "it looks for itself in the list";
+  EXPECT_EQ(added(table, 0, setting_of("PaddlePaddle")).at("POD_IP"), "10.0.0.1");
+}
+
 TEST(Paddle, HeterogeneousTrainersAreTheSecondStage) {
   const auto table = gang({{"ps", RoleKind::kParameterServer},
                            {"worker", RoleKind::kWorker, 2},

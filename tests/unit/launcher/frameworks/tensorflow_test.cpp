@@ -32,7 +32,7 @@ TEST(TensorFlow, RolesAreTasksByKindAndTheEvaluatorIsNotInTheCluster) {
 
 TEST(TensorFlow, OnOneMachineEveryProcessHasAPortOfItsOwn) {
   auto table = gang({{"ps", RoleKind::kParameterServer}, {"worker", RoleKind::kWorker, 2, 2}});
-  for (auto& node : table.nodes) node.address = "127.0.0.1";
+  for (auto& node : table.nodes) node.host = "127.0.0.1";
   table.port_base = 25000;
   EXPECT_EQ(added(table, 0, setting_of("TensorFlow")),
             config(R"({"cluster":{"ps":["127.0.0.1:25004"],"worker":["127.0.0.1:25000",)"
@@ -40,9 +40,37 @@ TEST(TensorFlow, OnOneMachineEveryProcessHasAPortOfItsOwn) {
                    R"("task":{"index":0,"type":"ps"}})"));
 }
 
+TEST(TensorFlow, InTheSparseFormAWorkerKnowsTheServersAndItself) {
+  const auto table = gang({{"boss", RoleKind::kCoordinator},
+                           {"server", RoleKind::kParameterServer, 2},
+                           {"worker", RoleKind::kWorker, 2},
+                           {"watch", RoleKind::kEvaluator}});
+  auto setting = setting_of("TensorFlow");
+  setting.tf_config = "Sparse";
+  const std::string servers = R"("ps":["10.0.0.2:2222","10.0.0.3:2222"])";
+  EXPECT_EQ(added(table, 0, setting), config(R"({"cluster":{"chief":{"0":"10.0.0.1:2222"},)" +
+                                             servers + R"(},"task":{"index":0,"type":"chief"}})"));
+  EXPECT_EQ(added(table, 2, setting),
+            config(R"({"cluster":{"ps":["10.0.0.3:2222"]},"task":{"index":1,"type":"ps"}})"));
+  EXPECT_EQ(added(table, 4, setting),
+            config(R"({"cluster":{)" + servers +
+                   R"(,"worker":{"1":"10.0.0.5:2222"}},"task":{"index":1,"type":"worker"}})"));
+  EXPECT_EQ(added(table, 5, setting),
+            config(R"({"cluster":{)" + servers + R"(},"task":{"index":0,"type":"evaluator"}})"));
+}
+
+TEST(TensorFlow, TheEvaluatorIsInTheClusterIfAskedFor) {
+  const auto table = gang({{"worker"}, {"watch", RoleKind::kEvaluator}});
+  auto setting = setting_of("TensorFlow");
+  setting.tf_config = "WithEvaluator";
+  EXPECT_EQ(added(table, 1, setting),
+            config(R"({"cluster":{"evaluator":["10.0.0.2:2222"],"worker":["10.0.0.1:2222"]},)"
+                   R"("task":{"index":0,"type":"evaluator"}})"));
+}
+
 TEST(TensorFlow, AddressesOfIpv6HaveBrackets) {
   auto table = gang({{"worker"}});
-  table.nodes[0].address = "fd00::7";
+  table.nodes[0].host = "fd00::7";
   EXPECT_EQ(
       added(table, 0, setting_of("TensorFlow")),
       config(R"({"cluster":{"worker":["[fd00::7]:2222"]},"task":{"index":0,"type":"worker"}})"));

@@ -56,7 +56,7 @@ TEST(Roles, AKindThatTheFrameworkDoesNotKnow) {
             "Coordinator, Worker");
   EXPECT_EQ(problems(FrameworkType::kJax, {role("l", kLauncher), kWorkers}),
             "spec.roles[0].kind: Launcher is no kind that JAX knows; write one of Coordinator, "
-            "Worker, or framework.type: MPI or Horovod");
+            "Worker, or framework.type: MPI");
 }
 
 TEST(Roles, TwoChiefs) {

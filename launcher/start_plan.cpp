@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/mpi_plan.hpp"
+#include "launcher/start_plan.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -10,7 +10,9 @@
 
 #include "common/command/mpirun_flags.hpp"
 #include "launcher/exec/mpi_files.hpp"
+#include "launcher/files.hpp"
 #include "launcher/frameworks/mpi.hpp"
+#include "launcher/rendezvous/json_forms.hpp"
 
 namespace paceline::launcher {
 namespace {
@@ -39,15 +41,14 @@ Status write_files(const exec::MpiFiles& files, const Config& config,
                                table);
 }
 
-}  // namespace
-
-Result<MpiPlan> plan_mpi(PlannedRanks ranks, const RankPlan& plan, const Config& config,
-                         const rendezvous::RankTable& table) {
+/// `ranks` are those of a kept launcher: one process.
+Result<StartPlan> plan_mpi(PlannedRanks ranks, const RankPlan& plan, const Config& config,
+                           const rendezvous::RankTable& table) {
   const auto& node = table.nodes[static_cast<std::size_t>(config.node_rank)];
   process::RankSpec& mpirun = ranks.ranks.front();
   const auto composed = as_map(mpirun.request.environment);
 
-  MpiPlan mpi;
+  StartPlan mpi;
   auto host = composed;
   const int cpus = cpus_of(plan, config);
   const bool alone = std::ranges::count(table.nodes, node.address, &rendezvous::Node::address) < 2;
@@ -72,6 +73,17 @@ Result<MpiPlan> plan_mpi(PlannedRanks ranks, const RankPlan& plan, const Config&
   mpirun.request.environment = as_list(environment);
   mpi.ranks.ranks.push_back(std::move(mpirun));
   return mpi;
+}
+
+}  // namespace
+
+Result<StartPlan> plan_start(const RankPlan& plan, const Config& config,
+                             const rendezvous::RankTable& table, int restarts) {
+  if (auto written = write_atomically(plan.rank_table, rendezvous::to_json(table)); !written)
+    return std::unexpected(written.error());
+  auto ranks = plan_ranks(plan, config, table, restarts);
+  if (config.uses_mpirun()) return plan_mpi(std::move(ranks), plan, config, table);
+  return StartPlan{std::move(ranks), {}};
 }
 
 }  // namespace paceline::launcher

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a replica starts in one attempt: its ranks. In an MPI job that is mpirun in one replica, and
+// in all of them the shell for mpirun's commands (docs/designs/mpi.md). Launcher calls it at the
+// start of every attempt.
+#pragma once
+
+#include "common/base/error.hpp"
+#include "common/subprocess/spawn.hpp"
+#include "launcher/config.hpp"
+#include "launcher/rank_plan.hpp"
+#include "launcher/rendezvous/rank_table.hpp"
+
+namespace paceline::launcher {
+
+struct StartPlan {
+  PlannedRanks ranks;           // in an MPI job mpirun, or nothing
+  process::SpawnRequest shell;  // runs a command of mpirun, given as its last argument
+};
+
+/// Writes the files that ranks and mpirun read. Failure: a file cannot be written, or the command
+/// contradicts the job.
+Result<StartPlan> plan_start(const RankPlan& plan, const Config& config,
+                             const rendezvous::RankTable& table, int restarts);
+
+}  // namespace paceline::launcher
