@@ -123,7 +123,8 @@ void read_tensorflow(Fields& spec, NewJob& job) {
   if (!policy.empty() && policy != "AllWorkers")
     spec.notes().drop(spec.path("successPolicy"), &shown, "it is no policy that is known",
                       "write spec.successPolicy: AllRanks or RankZero");
-  spec.drop("enableDynamicWorker", "the number of replicas is fixed", "no action is needed");
+  spec.drop("enableDynamicWorker", "the number of replicas is fixed",
+            "set PACELINE_TF_CONFIG: Sparse in env, if the program reads the sparse TF_CONFIG");
 }
 
 }  // namespace

@@ -27,6 +27,53 @@ std::vector<std::string> words_of(const Json& container) {
   return words;
 }
 
+constexpr std::array<std::string_view, 9> kElasticFlags{
+    "--min-np",         "--min-num-proc", "--max-np",          "--max-num-proc",         "--slots",
+    "--slots-per-host", "--reset-limit",  "--elastic-timeout", "--host-discovery-script"};
+
+/// Removes horovodrun's flags of elastic jobs, which a TrainingJob is not. `path`: of the container
+/// that had them in the source.
+void leave_out_elastic(NewRole& role, const std::string& path, Notes& notes) {
+  Json* container = trainer_in(role.pod_template);
+  if (container == nullptr || started_by(*container).launcher != "horovodrun") return;
+  for (const char* list : {"command", "args"}) {
+    Json* words = member(container, list) == nullptr ? nullptr : &(*container)[list];
+    if (words == nullptr || !words->is_array()) continue;
+    Json kept = Json::array();
+    Json dropped = Json::array();
+    bool program = false;
+    for (std::size_t i = 0; i < words->size(); ++i) {
+      const std::string word = text_of(&(*words)[i]);
+      program = program || word.ends_with(".py");
+      const bool elastic =
+          !program &&
+          std::ranges::find(kElasticFlags, word.substr(0, word.find('='))) != kElasticFlags.end();
+      (elastic ? dropped : kept).push_back((*words)[i]);
+      if (elastic && word.find('=') == std::string::npos && i + 1 < words->size())
+        dropped.push_back((*words)[++i]);
+    }
+    if (dropped.empty()) continue;
+    notes.drop(path + "." + list, &dropped,
+               "the number of ranks is fixed, and after a failure all of them start again",
+               "no action is needed");
+    *words = std::move(kept);
+  }
+}
+
+/// Horovod and DeepSpeed need no process that starts the ranks.
+void leave_out_launcher(NewJob& job, Notes& notes) {
+  const auto launcher = std::ranges::find(job.roles, RoleKind::kLauncher, &NewRole::kind);
+  if (job.framework == "MPI" || launcher == job.roles.end() || job.roles.size() < 2) return;
+  const Json shown = launcher->name;
+  notes.drop(launcher->trainer_path, &shown, "ranks are started in the pods of the workers",
+             "no action is needed");
+  for (NewRole& role : job.roles) {
+    if (role.start_after == launcher->name) role.start_after.clear();
+    if (role.kind == RoleKind::kWorker) leave_out_elastic(role, launcher->trainer_path, notes);
+  }
+  job.roles.erase(launcher);
+}
+
 NewRole* role_of(NewJob& job, RoleKind kind) {
   const auto found = std::ranges::find(job.roles, kind, &NewRole::kind);
   return found == job.roles.end() ? nullptr : &*found;
@@ -96,6 +143,7 @@ void command_workers(NewJob& job, Notes& notes) {
               "is the command of the launcher role: a job needs to know what its ranks run",
               "no action is needed");
   }
+  leave_out_launcher(job, notes);
 }
 
 Result<NewJob> convert_mpi_job(const Json& document, Notes& notes) {

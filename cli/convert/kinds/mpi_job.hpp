@@ -11,7 +11,7 @@ namespace paceline::cli {
 Result<NewJob> convert_mpi_job(const Json& document, Notes& notes);
 
 /// Gives each worker of an MPI job that starts only sshd, or nothing, the command of the launcher
-/// role.
+/// role. If the framework is not MPI, it then removes that role.
 void command_workers(NewJob& job, Notes& notes);
 
 /// The framework that a launcher's command starts: Horovod, DeepSpeed, or MPI.

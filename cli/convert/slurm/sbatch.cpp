@@ -321,7 +321,7 @@ class Script {
       role.replicas = replicas;
       role.pod_template["spec"]["containers"] = Json::array({container});
     };
-    if (found.framework == "MPI" || found.framework == "Horovod") {
+    if (found.framework == "MPI") {
       add("launcher", RoleKind::kLauncher, 1);
       Json& launcher = *trainer_in(job_.roles.front().pod_template);
       launcher.erase("resources");
