@@ -11,6 +11,7 @@ from cases import Case, check
 CASES = [
     Case("jax", "jax", "jax", "collective"),
     Case("deepspeed", "deepspeed", "deepspeed", "ZeRO stage 1", phases=("backward", "optimizer")),
+    Case("horovod", "horovod", "horovod", "Gloo", phases=("backward", "optimizer")),
     Case("mpi", "mpi4py", "mpi4py", "mpirun", ranks=4, victim="OMPI_COMM_WORLD_RANK=1"),
     Case(
         "tensorflow-multiworker",
