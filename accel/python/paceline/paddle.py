@@ -10,7 +10,7 @@ import importlib
 from typing import Any
 
 from paceline._core import library as abi
-from paceline._core.loops import LoopMarks
+from paceline._core.loops import LoopMarks, callback_of
 
 __all__ = ["Callback"]
 
@@ -29,9 +29,11 @@ def Callback() -> Any:
         >>> model.fit(data, callbacks=[paceline.paddle.Callback()])  # doctest: +SKIP
     """
     paddle = importlib.import_module("paddle")
-    marks = {
-        "framework_id": abi.PADDLE,
-        "framework_version": str(paddle.__version__),
-        "loads_between_batches": True,
-    }
-    return type("Callback", (LoopMarks, paddle.callbacks.Callback), marks)()
+    return callback_of(
+        Callback,
+        LoopMarks,
+        paddle.callbacks.Callback,
+        framework_id=abi.PADDLE,
+        framework_version=str(paddle.__version__),
+        loads_between_batches=True,
+    )

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from paceline._core import library as abi
-from paceline._core.loops import LoopMarks
+from paceline._core.loops import LoopMarks, callback_of
 
 __all__ = ["Callback"]
 
@@ -32,11 +32,17 @@ def Callback() -> Any:
         >>> model.fit(data, callbacks=[paceline.tensorflow.Callback()])  # doctest: +SKIP
     """
     tensorflow = sys.modules.get("tensorflow")
-    marks = {
-        "framework_id": abi.TENSORFLOW if tensorflow is not None else 0,
-        "framework_version": str(getattr(tensorflow, "__version__", "")),
-    }
-    return type("Callback", (LoopMarks, _keras().callbacks.Callback), marks)()
+    callback = callback_of(
+        Callback,
+        LoopMarks,
+        _keras().callbacks.Callback,
+        framework_id=abi.TENSORFLOW if tensorflow is not None else 0,
+        framework_version=str(getattr(tensorflow, "__version__", "")),
+    )
+    # Marks read no logs. Without this, tf_keras reads the logs of each batch from the device, and
+    # refuses the callback with ParameterServerStrategy. Its own constructor says False.
+    callback._supports_tf_logs = True
+    return callback
 
 
 def _keras() -> ModuleType:

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+from paceline._core.loops import callback_of
 from paceline._core.trace import explicit_step
 
 __all__ = ["Callback", "communicator"]
@@ -77,11 +78,12 @@ def Callback() -> Any:
         >>> rounds = paceline.xgboost.Callback()  # doctest: +SKIP
         >>> xgboost.train(parameters, data, callbacks=[rounds])  # doctest: +SKIP
     """
-    return type(
-        "Callback",
-        (importlib.import_module("xgboost.callback").TrainingCallback,),
-        {"before_training": _begin, "after_iteration": _step},
-    )()
+    return callback_of(
+        Callback,
+        importlib.import_module("xgboost.callback").TrainingCallback,
+        before_training=_begin,
+        after_iteration=_step,
+    )
 
 
 def _begin(_: Any, model: Any) -> Any:

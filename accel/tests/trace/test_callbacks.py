@@ -13,7 +13,7 @@ from programs import Train
 from rings import Ring
 
 PLAYED = """
-import sys, time, types
+import copy, pickle, sys, time, types
 
 def played(name, **members):
     sys.modules[name] = types.ModuleType(name)
@@ -22,7 +22,15 @@ def played(name, **members):
     return sys.modules[name]
 
 class Base:
-    pass
+    def __init__(self):
+        self._supports_tf_logs = False  # as tf_keras does
+
+def again(callback):
+    # The callback, pickled and read again: estimators are copied, and sent to other processes.
+    assert isinstance(copy.deepcopy(callback), Base)
+    read = pickle.loads(pickle.dumps(callback))
+    assert isinstance(read, Base) and read is not callback
+    return read
 
 callbacks = types.SimpleNamespace(Callback=Base)
 def fit(callback, evaluate, epochs=2, batches=3):
@@ -49,6 +57,8 @@ def evaluate(callback):
 
 callback = tensorflow.Callback()
 assert isinstance(callback, Base) and "{keras}" in sys.modules
+assert callback._supports_tf_logs, "tf_keras would read the logs of each batch from the device"
+again(callback)
 fit(callback, evaluate)
 """
 PADDLE = """
@@ -62,6 +72,7 @@ def evaluate(callback):
 
 callback = paddle.Callback()
 assert isinstance(callback, Base)
+again(callback)
 fit(callback, evaluate)
 """
 XGBOOST = """
@@ -69,8 +80,7 @@ played("xgboost")
 played("xgboost.callback", TrainingCallback=Base)
 from paceline import xgboost
 
-callback = xgboost.Callback()
-assert isinstance(callback, Base)
+callback = again(xgboost.Callback())
 model = object()
 assert callback.before_training(model) is model
 for epoch in range(6):

@@ -7,7 +7,7 @@ gradients within one call, so its time is one phase, compute_undivided.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 from paceline._core import library as abi
 from paceline._core.trace import trace
@@ -69,6 +69,26 @@ class LoopMarks:
             trace.lib.loader_leave(0, samples)
         else:
             trace.lib.phase_leave(abi.OTHER)
+
+
+def callback_of(make: Callable[[], Any], *bases: type, **members: Any) -> Any:
+    """Makes the callback of a framework whose classes are known once it is imported.
+
+    Args:
+        make: the function that makes such a callback. A pickled callback is made by it again, as
+            its class has no name of its own.
+        bases: what the class derives from, the first one first.
+        members: of the class.
+
+    Returns:
+        An instance of the class.
+    """
+
+    def reduce(_: Any) -> tuple[Callable[[], Any], tuple[()]]:
+        return make, ()
+
+    own = {"__module__": make.__module__, "__reduce__": reduce}
+    return type("Callback", bases, {**members, **own})()
 
 
 def name_framework(framework_id: int, version: str) -> None:
