@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads YAML into the JSON that the API server would get, keys in the order of the file. It keeps
-// the line of every field, so that an error names file, line and field. Pure. Bounded: 1 MiB,
-// 100,000 values over all documents of a file (aliases counted each time), 64 levels. Failure: an
-// Error whose message begins with "FILE:LINE:".
+// Reads YAML into the JSON that the API server would get, keys in the order of the file. Merge keys
+// ("<<: *other") are carried out. It keeps the line of every field, so that an error names file,
+// line and field. Pure. Bounded: 1 MiB, 100,000 values over all documents of a file (aliases
+// counted each time), 64 levels. Failure: an Error whose message begins with "FILE:LINE:".
 #pragma once
 
 #include <map>
@@ -41,7 +41,7 @@ class YamlReader {
 };
 
 /// The value of a plain scalar by YAML 1.2's core schema. As in Kubernetes, on/off/yes/no are
-/// strings.
+/// strings, and 0400 is a number of base 8.
 nlohmann::ordered_json plain_scalar(const std::string& text);
 
 /// The bytes of a file of at most 1 MiB; one byte more than that if it is larger.

@@ -21,7 +21,7 @@ TEST(JobFile, ScalarsMeanWhatTheApiServerReads) {
   EXPECT_EQ(
       file->document,
       nlohmann::json::parse(
-          R"({"a":1,"b":"1","c":true,"d":"yes","e":1.5,"f":null,"g":"1Gi","h":"0x10","i":"","j":-3,"k":1000.0,"l":"."})"));
+          R"({"a":1,"b":"1","c":true,"d":"yes","e":1.5,"f":null,"g":"1Gi","h":16,"i":"","j":-3,"k":1000.0,"l":"."})"));
 }
 
 TEST(JobFile, KnowsTheLineOfEveryField) {
