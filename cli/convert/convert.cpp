@@ -5,7 +5,9 @@
 #include <optional>
 #include <string_view>
 
+#include "cli/convert/environment.hpp"
 #include "cli/convert/job.hpp"
+#include "cli/convert/judge.hpp"
 #include "cli/convert/kinds/job_set.hpp"
 #include "cli/convert/kinds/kubeflow_job.hpp"
 #include "cli/convert/kinds/mpi_job.hpp"
@@ -14,8 +16,7 @@
 #include "cli/convert/slurm/sbatch.hpp"
 #include "cli/convert/yaml_writer.hpp"
 #include "cli/yaml/document.hpp"
-#include "operator/api/parse.hpp"
-#include "operator/api/validate.hpp"
+#include "operator/api/field_error.hpp"
 
 namespace paceline::cli {
 namespace {
@@ -113,12 +114,6 @@ std::optional<Result<NewJob>> convert_document(const Json& document,
   return std::nullopt;
 }
 
-/// What Paceline says of the job, with paths of the TrainingJob.
-api::FieldErrors judge(const Json& document) {
-  const auto job = api::parse_training_job(nlohmann::json(document));
-  return job ? api::validate_for_cluster(*job) : job.error();
-}
-
 class ResultWriter {
  public:
   explicit ResultWriter(std::string name) : name_(std::move(name)) {}
@@ -144,7 +139,7 @@ class ResultWriter {
       add_note(0, "to do: TrainingJob " + one_line(api::to_string(error)));
     result_.text += to_yaml(document);
     ++result_.jobs;
-    if (!errors.empty()) ++result_.incomplete;
+    if (!errors.empty() || std::ranges::any_of(notes.all(), &Note::to_do)) ++result_.incomplete;
   }
 
   /// A runtime is part of the jobs that name it.
@@ -223,6 +218,8 @@ Result<Conversion> convert(const std::string& name, const std::string& text) {
     auto job = convert_document(part.document->value, runtimes, notes);
     if (job && !*job) return wrong(part.document->line, one_line(job->error().message));
     if (job) {
+      leave_out_variables(**job, notes);
+      note_kueue(**job, notes);
       writer.add_job(**job, part, notes);
     } else if (is_runtime(part.document->value)) {
       writer.add_runtime(part);

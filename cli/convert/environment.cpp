@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <string_view>
 #include <vector>
 
@@ -13,105 +14,125 @@ namespace paceline::cli {
 namespace {
 
 /// What says a rank who it is and where its peers are. Values of another operator would be wrong.
-constexpr std::array<std::string_view, 38> kLauncherSets{
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "NODE_RANK",
-    "PET_NNODES",
-    "PET_NODE_RANK",
-    "PET_MASTER_ADDR",
-    "PET_MASTER_PORT",
-    "PET_RDZV_BACKEND",
-    "PET_RDZV_ENDPOINT",
-    "PET_RDZV_ID",
-    "PET_MAX_RESTARTS",
-    "TF_CONFIG",
-    "PADDLE_MASTER",
-    "PADDLE_NNODES",
-    "PADDLE_RANK",
-    "PADDLE_TRAINER_ID",
-    "PADDLE_TRAINERS_NUM",
-    "PADDLE_TRAINER_ENDPOINTS",
-    "PADDLE_PSERVERS_IP_PORT_LIST",
-    "TRAINING_ROLE",
-    "MS_ROLE",
-    "MS_SCHED_HOST",
-    "MS_SCHED_PORT",
-    "MS_WORKER_NUM",
-    "MS_SERVER_NUM",
-    "DMLC_ROLE",
-    "DMLC_PS_ROOT_URI",
-    "DMLC_PS_ROOT_PORT",
-    "DMLC_NUM_WORKER",
-    "DMLC_NUM_SERVER",
-    "DMLC_WORKER_ID",
-    "JAX_COORDINATOR_ADDRESS",
-    "JAX_PROCESS_ID",
+struct LauncherVariable {
+  std::string_view name;
+  std::string_view frameworks;  // for which the launcher sets it; empty: for all
+};
+/// MPI numbers its own processes, so the launcher does not.
+constexpr std::string_view kNumbered =
+    "PyTorch TensorFlow PaddlePaddle MindSpore DeepSpeed JAX BytePS XGBoost Horovod Custom";
+constexpr std::string_view kTorch = "PyTorch DeepSpeed";
+constexpr std::string_view kPaddle = "PaddlePaddle";
+constexpr std::array kLauncherSets{
+    LauncherVariable{"MASTER_ADDR", ""},
+    LauncherVariable{"MASTER_PORT", ""},
+    LauncherVariable{"RANK", kNumbered},
+    LauncherVariable{"WORLD_SIZE", kNumbered},
+    LauncherVariable{"LOCAL_RANK", kNumbered},
+    LauncherVariable{"LOCAL_WORLD_SIZE", kNumbered},
+    LauncherVariable{"GROUP_RANK", kNumbered},
+    LauncherVariable{"PET_NNODES", kTorch},
+    LauncherVariable{"PET_NODE_RANK", kTorch},
+    LauncherVariable{"PET_MASTER_ADDR", kTorch},
+    LauncherVariable{"PET_MASTER_PORT", kTorch},
+    LauncherVariable{"PET_RDZV_BACKEND", kTorch},
+    LauncherVariable{"PET_RDZV_ENDPOINT", kTorch},
+    LauncherVariable{"PET_RDZV_ID", kTorch},
+    LauncherVariable{"PET_MAX_RESTARTS", kTorch},
+    LauncherVariable{"TF_CONFIG", "TensorFlow"},
+    LauncherVariable{"PADDLE_MASTER", kPaddle},
+    LauncherVariable{"PADDLE_NNODES", kPaddle},
+    LauncherVariable{"PADDLE_RANK", kPaddle},
+    LauncherVariable{"PADDLE_TRAINER_ID", kPaddle},
+    LauncherVariable{"PADDLE_TRAINERS_NUM", kPaddle},
+    LauncherVariable{"PADDLE_TRAINER_ENDPOINTS", kPaddle},
+    LauncherVariable{"PADDLE_PSERVERS_IP_PORT_LIST", kPaddle},
+    LauncherVariable{"TRAINING_ROLE", kPaddle},
+    LauncherVariable{"MS_ROLE", "MindSpore"},
+    LauncherVariable{"MS_SCHED_HOST", "MindSpore"},
+    LauncherVariable{"MS_SCHED_PORT", "MindSpore"},
+    LauncherVariable{"MS_WORKER_NUM", "MindSpore"},
+    LauncherVariable{"MS_SERVER_NUM", "MindSpore"},
+    LauncherVariable{"DMLC_ROLE", "BytePS"},
+    LauncherVariable{"DMLC_PS_ROOT_URI", "BytePS"},
+    LauncherVariable{"DMLC_PS_ROOT_PORT", "BytePS"},
+    LauncherVariable{"DMLC_NUM_WORKER", "BytePS XGBoost"},
+    LauncherVariable{"DMLC_NUM_SERVER", "BytePS"},
+    LauncherVariable{"DMLC_WORKER_ID", "BytePS"},
+    LauncherVariable{"JAX_COORDINATOR_ADDRESS", "JAX"},
+    LauncherVariable{"JAX_NUM_PROCESSES", "JAX"},
+    LauncherVariable{"JAX_PROCESS_ID", "JAX"},
 };
 
 struct Foreign {
   std::string_view text;
   std::string_view reason;
   std::string_view remedy;
+  bool whole = false;            // a whole name, and no part of a longer one
+  std::string_view ending = {};  // of a name that begins with the text
 };
+constexpr std::string_view kVolcanoHosts =
+    "the launcher sets the framework's own variables, such as MASTER_ADDR and TF_CONFIG";
+constexpr std::string_view kTracker = "use DMLC_TRACKER_URI and DMLC_TRACKER_PORT";
 /// What a command may expect of the operator that it was written for.
 constexpr std::array kForeign{
     Foreign{"/etc/volcano/", "Volcano's svc plugin writes that folder, Paceline does not",
             "the launcher sets the framework's own variables; remove the lines that make them"},
     Foreign{"VC_TASK_INDEX", "Volcano sets it", "use PACELINE_REPLICA_INDEX"},
     Foreign{"VK_TASK_INDEX", "Volcano sets it", "use PACELINE_REPLICA_INDEX"},
+    Foreign{"VC_", "Volcano sets it", kVolcanoHosts, false, "_HOSTS"},
+    Foreign{"VC_", "Volcano sets it", "use WORLD_SIZE, or the number itself", false, "_NUM"},
     Foreign{"JOB_COMPLETION_INDEX", "an indexed Job sets it", "use PACELINE_REPLICA_INDEX"},
     Foreign{"JOBSET_", "JobSet sets it", "use PACELINE_JOB_NAME and PACELINE_REPLICA_INDEX"},
     Foreign{"SLURM_", "Slurm sets it", "use RANK, WORLD_SIZE, LOCAL_RANK and MASTER_ADDR"},
+    Foreign{"COORDINATOR_ADDRESS", "the JAXJob's operator sets it", "use JAX_COORDINATOR_ADDRESS",
+            true},
+    Foreign{"COORDINATOR_PORT", "the JAXJob's operator sets it",
+            "JAX_COORDINATOR_ADDRESS holds address and port", true},
+    Foreign{"NUM_PROCESSES", "the JAXJob's operator sets it", "use JAX_NUM_PROCESSES", true},
+    Foreign{"PROCESS_ID", "the JAXJob's operator sets it", "use JAX_PROCESS_ID", true},
+    Foreign{"WORKER_ADDRS", "the XGBoostJob's operator sets it", kTracker, true},
+    Foreign{"WORKER_PORT", "the XGBoostJob's operator sets it", kTracker, true},
     Foreign{"discover_hosts.sh", "the MPI operator writes it for elastic jobs",
             "remove the flag: the number of replicas is fixed"},
+    Foreign{"/etc/mpi/", "the MPI operator writes that folder, Paceline does not",
+            "remove the flag: the launcher tells mpirun the hosts"},
+    Foreign{"plm_rsh_", "it says how mpirun reaches other pods by ssh",
+            "remove the flag: the launcher starts processes on other pods without ssh"},
     Foreign{"sshd", "the launcher starts processes on other pods without ssh",
             "remove the command that starts it"},
 };
 
-bool is_set(const std::string& name) {
-  return std::ranges::find(kLauncherSets, name) != kLauncherSets.end();
-}
+bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-void note_foreign(const Json& container, const std::string& path, Notes& notes) {
-  std::vector<std::string> all = texts_of(member(&container, "command"));
-  for (std::string& word : texts_of(member(&container, "args"))) all.push_back(std::move(word));
-  // The whole command of such a container is replaced, with a note of its own.
-  if (starts_sshd(all)) return;
-  for (const char* key : {"command", "args"}) {
-    const Json* words = member(&container, key);
-    for (std::size_t i = 0; words != nullptr && words->is_array() && i < words->size(); ++i) {
-      const std::string word = text_of(&(*words)[i]);
-      for (const Foreign& foreign : kForeign) {
-        if (word.find(foreign.text) == std::string::npos) continue;
-        const Json shown = foreign.text;
-        notes.add(path + "." + key + "[" + std::to_string(i) + "]", &shown,
-                  "is used here: " + std::string(foreign.reason), std::string(foreign.remedy));
-      }
-    }
+/// What of the word the entry means; empty: nothing.
+std::string found_in(const std::string& word, const Foreign& foreign) {
+  for (std::size_t at = word.find(foreign.text); at != std::string::npos;
+       at = word.find(foreign.text, at + 1)) {
+    std::size_t end = at + foreign.text.size();
+    if (!foreign.whole && foreign.ending.empty()) return std::string(foreign.text);
+    if (at > 0 && is_name(word[at - 1])) continue;
+    while (end < word.size() && is_name(word[end])) ++end;
+    std::string name = word.substr(at, end - at);
+    if (foreign.ending.empty() ? name == foreign.text : name.ends_with(foreign.ending)) return name;
   }
+  return "";
 }
 
 /// Kubernetes fills in $(NAME) from the container's own variables only.
 bool is_referred(const Json& container, const std::string& name) {
   const std::string reference = "$(" + name + ")";
-  for (const char* key : {"command", "args"}) {
-    for (const std::string& word : texts_of(member(&container, key))) {
-      if (word.find(reference) != std::string::npos) return true;
-    }
-  }
-  return false;
+  std::vector<std::string> all = words_of(container);
+  const Json* variables = member(&container, "env");
+  for (std::size_t i = 0; variables != nullptr && i < variables->size(); ++i)
+    all.push_back(text_of(member(&(*variables)[i], "value")));
+  return std::ranges::any_of(
+      all, [&](const std::string& word) { return word.find(reference) != std::string::npos; });
 }
 
-}  // namespace
-
-void carry_environment(Json& container, const std::string& path, Notes& notes) {
-  note_foreign(container, path, notes);
+/// Leaves out variables of one container.
+void leave_out(Json& container, const std::string& path, const std::string& framework,
+               Notes& notes) {
   const auto variables = container.find("env");
   if (variables == container.end() || !variables->is_array()) return;
   Json kept = Json::array();
@@ -119,12 +140,12 @@ void carry_environment(Json& container, const std::string& path, Notes& notes) {
     const Json& variable = (*variables)[i];
     const std::string name = text_of(member(&variable, "name"));
     const std::string at = path + ".env[" + std::to_string(i) + "]";
-    if (is_set(name)) {
+    if (launcher_sets(name, framework)) {
       const Json shown = name;
       notes.drop(at, &shown, "the launcher sets it for each rank",
-                 is_referred(container, name)
-                     ? "write $" + name + " in a shell for $(" + name + ") in the command"
-                     : "no action is needed");
+                 is_referred(container, name) ? "write $" + name + " in a shell for $(" + name +
+                                                    "), which Kubernetes no longer fills in"
+                                              : "no action is needed");
       continue;
     }
     const Json* field = member(member(member(&variable, "valueFrom"), "fieldRef"), "fieldPath");
@@ -138,6 +159,46 @@ void carry_environment(Json& container, const std::string& path, Notes& notes) {
     container.erase("env");
   } else {
     *variables = std::move(kept);
+  }
+}
+
+}  // namespace
+
+bool launcher_sets(const std::string& name, const std::string& framework) {
+  const auto* const variable = std::ranges::find(kLauncherSets, name, &LauncherVariable::name);
+  if (variable == kLauncherSets.end()) return false;
+  return variable->frameworks.empty() ||
+         (" " + std::string(variable->frameworks) + " ").contains(" " + framework + " ");
+}
+
+void note_foreign(const Json& container, const std::string& path, Notes& notes) {
+  // The whole command of such a container is replaced, with a note of its own.
+  if (starts_sshd(words_of(container))) return;
+  for (const char* key : {"command", "args"}) {
+    const Json* words = member(&container, key);
+    for (std::size_t i = 0; words != nullptr && words->is_array() && i < words->size(); ++i) {
+      const std::string word = text_of(&(*words)[i]);
+      for (const Foreign& foreign : kForeign) {
+        const std::string found = found_in(word, foreign);
+        if (found.empty()) continue;
+        const Json shown = found;
+        notes.add(path + "." + key + "[" + std::to_string(i) + "]", &shown,
+                  "is used here: " + std::string(foreign.reason), std::string(foreign.remedy));
+      }
+    }
+  }
+}
+
+void leave_out_variables(NewJob& job, Notes& notes) {
+  for (NewRole& role : job.roles) {
+    const auto spec = role.pod_template.find("spec");
+    if (role.containers_path.empty() || spec == role.pod_template.end()) continue;
+    const auto containers = spec->find("containers");
+    if (containers == spec->end() || !containers->is_array()) continue;
+    for (std::size_t i = 0; i < containers->size(); ++i) {
+      const std::string path = role.containers_path + "[" + std::to_string(i) + "]";
+      if ((*containers)[i].is_object()) leave_out((*containers)[i], path, job.framework, notes);
+    }
   }
 }
 

@@ -53,6 +53,29 @@ Json read_map(Fields& metadata, std::string_view key) {
   return kept;
 }
 
+/// Labels by which Kueue finds a job.
+void read_kueue_labels(NewJob& job, Notes& notes) {
+  constexpr std::string_view kPrefix = "kueue.x-k8s.io/";
+  Json kept = Json::object();
+  for (const auto& [name, value] : job.labels.items()) {
+    if (!name.starts_with(kPrefix)) {
+      kept[name] = value;
+      continue;
+    }
+    const std::string path = "metadata.labels." + name;
+    job.kueue = true;
+    if (name == std::string(kPrefix) + "queue-name" && value.is_string()) {
+      job.queue = value.get<std::string>();
+      notes.add(path, &value, "becomes spec.scheduling.queue: Kueue does not admit TrainingJobs",
+                "make that queue for Paceline");
+    } else {
+      notes.drop(path, &value, "Kueue does not admit TrainingJobs",
+                 "look at spec.scheduling of the TrainingJob");
+    }
+  }
+  job.labels = std::move(kept);
+}
+
 }  // namespace
 
 Json to_document(const NewJob& job) {
@@ -103,6 +126,7 @@ void read_metadata(const Json* value, NewJob& job, Notes& notes) {
   }
   job.name_space = metadata.text("namespace").value_or("");
   job.labels = read_map(metadata, "labels");
+  read_kueue_labels(job, notes);
   job.annotations = read_map(metadata, "annotations");
   // What the API server wrote about the old object.
   for (const char* key : {"uid", "resourceVersion", "generation", "creationTimestamp", "selfLink",
@@ -112,6 +136,15 @@ void read_metadata(const Json* value, NewJob& job, Notes& notes) {
                 "change the owner to create TrainingJobs");
   metadata.drop("finalizers", "no controller would remove them", "no action is needed");
   metadata.finish();
+}
+
+void note_kueue(const NewJob& job, Notes& notes) {
+  if (!job.kueue || !job.suspend) return;
+  const Json shown = true;
+  notes.to_do("spec.suspend", &shown,
+              "is kept, and Kueue, which suspended the job, resumes no "
+              "TrainingJob",
+              "remove spec.suspend");
 }
 
 NewRole& add_role(NewJob& job, const std::string& name, const std::string& path, Notes& notes) {

@@ -19,7 +19,8 @@ struct NewRole {
   std::optional<std::int64_t> processes;
   std::string start_after;
   Json pod_template;
-  std::string trainer_path;  // of the container that trains, in the source
+  std::string trainer_path;     // of the container that trains, in the source
+  std::string containers_path;  // of all containers; empty: a script is the source
 };
 
 struct NewJob {
@@ -37,6 +38,7 @@ struct NewJob {
   std::optional<std::int64_t> max_restarts;
   bool rank_zero = false;  // successPolicy: RankZero
   bool suspend = false;
+  bool kueue = false;  // Kueue, which knows no TrainingJobs, would have ended the suspension
   std::string active_deadline;
   std::string ttl;
   std::string clean_pod_policy;
@@ -48,6 +50,9 @@ Json to_document(const NewJob& job);
 /// Reads metadata of a source document. Notes a name that a TrainingJob may not have, and its
 /// replacement.
 void read_metadata(const Json* metadata, NewJob& job, Notes& notes);
+
+/// Asks for what Kueue would have done to the job. Call it once the whole document is read.
+void note_kueue(const NewJob& job, Notes& notes);
 
 /// Adds a role under a name that a role may have. Notes a change of the name.
 NewRole& add_role(NewJob& job, const std::string& name, const std::string& path, Notes& notes);

@@ -7,7 +7,8 @@
 namespace paceline::cli {
 
 std::string Note::text() const {
-  return one_line(api::to_string(api::FieldError{path, value, reason, remedy}));
+  return (to_do ? "to do: " : "") +
+         one_line(api::to_string(api::FieldError{path, value, reason, remedy}));
 }
 
 void Notes::add(std::string path, const Json* value, std::string reason, std::string remedy) {
@@ -17,6 +18,11 @@ void Notes::add(std::string path, const Json* value, std::string reason, std::st
 
 void Notes::drop(std::string path, const Json* value, std::string_view reason, std::string remedy) {
   add(std::move(path), value, "is not carried over: " + std::string(reason), std::move(remedy));
+}
+
+void Notes::to_do(std::string path, const Json* value, std::string reason, std::string remedy) {
+  add(std::move(path), value, std::move(reason), std::move(remedy));
+  notes_.back().to_do = true;
 }
 
 std::string brief(const Json& value) { return api::shown(nlohmann::json(value)); }

@@ -19,9 +19,11 @@ struct Note {
   std::string value;   // as JSON, cut to 80 bytes; empty: not shown
   std::string reason;  // "is not carried over: …"
   std::string remedy;
-  int line = 0;  // of the source; 0: unknown
+  int line = 0;        // of the source; 0: unknown
+  bool to_do = false;  // the job cannot run as intended before someone acts
 
-  /// "spec.elasticPolicy.minReplicas: 1 is not carried over: …; …", in one line.
+  /// "spec.elasticPolicy.minReplicas: 1 is not carried over: …; …", in one line; "to do: " is in
+  /// front of what has to be done.
   std::string text() const;
 };
 
@@ -31,6 +33,8 @@ class Notes {
   void add(std::string path, const Json* value, std::string reason, std::string remedy);
   /// A field that has no equal in a TrainingJob. `reason` follows "is not carried over: ".
   void drop(std::string path, const Json* value, std::string_view reason, std::string remedy);
+  /// What someone has to do before the job runs as intended.
+  void to_do(std::string path, const Json* value, std::string reason, std::string remedy);
 
   std::vector<Note>& all() { return notes_; }
 

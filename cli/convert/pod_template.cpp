@@ -143,9 +143,23 @@ class Pod {
       const std::string at = path_ + "." + key + "[" + std::to_string(i) + "]";
       if (!kept[i].is_object()) continue;
       drop_host_ports(kept[i], at);
-      if (key == "containers") carry_environment(kept[i], at, notes_);
+      if (key == "containers") note_foreign(kept[i], at, notes_);
+      write_amounts(kept[i]);
     }
     return kept;
+  }
+
+  /// Amounts such as cpu: 0.5, which a TrainingJob has as texts.
+  static void write_amounts(Json& container) {
+    const auto resources = container.find("resources");
+    if (resources == container.end() || !resources->is_object()) return;
+    for (const char* key : {"limits", "requests"}) {
+      const auto amounts = resources->find(key);
+      if (amounts == resources->end() || !amounts->is_object()) continue;
+      for (Json& amount : *amounts) {
+        if (amount.is_number_float()) amount = amount.dump();
+      }
+    }
   }
 
   void drop_host_ports(Json& container, const std::string& at) {
@@ -218,7 +232,8 @@ void carry_template(const Json* source, const std::string& path,
   std::size_t index = 0;
   if (const Json* trainer = trainer_in(target.pod_template))
     index = static_cast<std::size_t>(trainer - &target.pod_template["spec"]["containers"][0]);
-  target.trainer_path = fields.path("spec.containers") + "[" + std::to_string(index) + "]";
+  target.containers_path = fields.path("spec.containers");
+  target.trainer_path = target.containers_path + "[" + std::to_string(index) + "]";
 }
 
 Json* trainer_in(Json& pod_template) {

@@ -35,6 +35,9 @@ constexpr std::array kLaunchers{
 constexpr std::array<std::string_view, 5> kProcessFlags{
     "--nproc_per_node", "--nproc-per-node", "--num_processes", "--num_gpus", "--local_worker_num"};
 
+/// Values of these flags that mean one process for each device.
+constexpr std::array<std::string_view, 4> kDevices{"auto", "gpu", "cpu", "xpu"};
+
 constexpr std::array<std::string_view, 5> kShells{"sh", "bash", "dash", "ash", "zsh"};
 
 std::optional<std::int64_t> positive_number(std::string_view text) {
@@ -91,21 +94,27 @@ StartedBy started_by(const std::vector<std::string>& words) {
     }
     for (const std::string_view flag : kProcessFlags) {
       if (found.launcher.empty() || found.processes || !all[i].starts_with(flag)) continue;
+      std::string_view value;
       if (all[i].size() == flag.size() && i + 1 < all.size()) {
-        found.processes = positive_number(all[i + 1]);
+        value = all[i + 1];
       } else if (all[i].size() > flag.size() && all[i][flag.size()] == '=') {
-        found.processes = positive_number(std::string_view(all[i]).substr(flag.size() + 1));
+        value = std::string_view(all[i]).substr(flag.size() + 1);
       }
+      found.processes = positive_number(value);
+      found.counts_devices =
+          found.counts_devices || std::ranges::find(kDevices, value) != kDevices.end();
     }
   }
   return found;
 }
 
-StartedBy started_by(const Json& container) {
+std::vector<std::string> words_of(const Json& container) {
   std::vector<std::string> words = texts_of(member(&container, "command"));
   for (std::string& word : texts_of(member(&container, "args"))) words.push_back(std::move(word));
-  return started_by(words);
+  return words;
 }
+
+StartedBy started_by(const Json& container) { return started_by(words_of(container)); }
 
 bool starts_sshd(const std::vector<std::string>& words) {
   bool shell = false;

@@ -20,7 +20,11 @@ struct StartedBy {
   std::string framework;  // of that launcher: "PyTorch"
   bool shell = false;     // the command is a shell with a script
   std::optional<std::int64_t> processes;  // its --nproc_per_node and the like
+  bool counts_devices = false;            // that flag says gpu, auto, cpu or xpu
 };
+
+/// The command of a container, then its arguments.
+std::vector<std::string> words_of(const Json& container);
 
 /// `words`: command and arguments.
 StartedBy started_by(const std::vector<std::string>& words);

@@ -61,19 +61,15 @@ void check_trainer(const TrainingJob& job, std::size_t index, FieldErrors& error
   }
 }
 
-struct Owned {
-  std::string_view field;
-  std::string_view remedy;
-};
 constexpr std::array kOwned{
-    Owned{"nodeName",
-          "remove it and use nodeSelector: Paceline chooses the nodes of the whole gang"},
-    Owned{"hostname", "remove it: it is the name of job, role and index"},
-    Owned{"subdomain", "remove it: it is the job's headless Service"},
-    Owned{"schedulingGates", "remove them: Paceline gates the gang itself"},
-    Owned{"priorityClassName", "write it in spec.scheduling.priorityClassName"},
-    Owned{"priority", "write spec.scheduling.priorityClassName"},
-    Owned{"resourceClaims", "remove them: placement does not model resource claims"},
+    OwnedField{"nodeName",
+               "remove it and use nodeSelector: Paceline chooses the nodes of the whole gang"},
+    OwnedField{"hostname", "remove it: it is the name of job, role and index"},
+    OwnedField{"subdomain", "remove it: it is the job's headless Service"},
+    OwnedField{"schedulingGates", "remove them: Paceline gates the gang itself"},
+    OwnedField{"priorityClassName", "write it in spec.scheduling.priorityClassName"},
+    OwnedField{"priority", "write spec.scheduling.priorityClassName"},
+    OwnedField{"resourceClaims", "remove them: placement does not model resource claims"},
 };
 
 void check_volumes(const nlohmann::json& pod, const std::string& path, FieldErrors& errors) {
@@ -163,7 +159,7 @@ void check_pod(const TrainingJob& job, std::size_t index, FieldErrors& errors) {
   const nlohmann::json* pod = at(&job.spec.roles[index].pod_template, "spec");
   if (pod == nullptr) return;
   const std::string path = spec_path(index);
-  for (const Owned& owned : kOwned) {
+  for (const OwnedField& owned : kOwned) {
     const nlohmann::json* value = at(pod, owned.field);
     const bool empty = value == nullptr || (value->is_array() && value->empty());
     if (!empty)
@@ -187,6 +183,8 @@ void check_pod(const TrainingJob& job, std::size_t index, FieldErrors& errors) {
 }
 
 }  // namespace
+
+std::span<const OwnedField> owned_pod_fields() { return kOwned; }
 
 FieldErrors validate_program(const TrainingJob& job) {
   FieldErrors errors;

@@ -7,6 +7,9 @@
 // Pure and thread-safe. An empty list means that the job can run.
 #pragma once
 
+#include <span>
+#include <string_view>
+
 #include "operator/api/field_error.hpp"
 #include "operator/api/training_job.hpp"
 
@@ -14,6 +17,13 @@ namespace paceline::api {
 
 /// Rules that apply wherever the job runs: trainer, command, reserved variables.
 FieldErrors validate_program(const TrainingJob& job);
+
+/// A field of a pod's spec that Paceline sets itself, and what to do about it.
+struct OwnedField {
+  std::string_view field;
+  std::string_view remedy;
+};
+std::span<const OwnedField> owned_pod_fields();
 
 /// Rules for a cluster: fields that Paceline sets, and scheduling fields that placement does not
 /// model, by name.

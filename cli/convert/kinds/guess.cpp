@@ -93,16 +93,20 @@ void guess_roles(NewJob& job, const Json& source, const std::string& path, Notes
     }
   }
   bool launched_by_command = false;
+  bool counts_devices = false;
   for (NewRole& role : job.roles) {
     if (role.kind == RoleKind::kWorker) role.kind = kind_by_name(role, job.framework);
     read_launcher(job, role, notes);
     const Json* container = trainer_in(role.pod_template);
-    if (container != nullptr && !started_by(*container).launcher.empty())
-      launched_by_command = true;
+    if (container == nullptr) continue;
+    const StartedBy found = started_by(*container);
+    if (!found.launcher.empty()) launched_by_command = true;
+    if (found.counts_devices) counts_devices = true;
   }
   // The old operators start one process a pod, and torchrun and mpirun do unless told otherwise.
   // A runtime's torchrun is told to start one for each accelerator.
-  if (!job.processes && (unknown ? job.framework != "PaddlePaddle" : !launched_by_command))
+  if (!job.processes && !counts_devices &&
+      (unknown ? job.framework != "PaddlePaddle" : !launched_by_command))
     job.processes = 1;
   const bool launched =
       std::ranges::find(job.roles, RoleKind::kLauncher, &NewRole::kind) != job.roles.end();

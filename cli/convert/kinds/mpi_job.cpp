@@ -21,12 +21,6 @@ constexpr std::array kReplicas{
 };
 constexpr KubeflowKind kMpi{"MPIJob", "MPI", "mpiReplicaSpecs", kContainers, kReplicas};
 
-std::vector<std::string> words_of(const Json& container) {
-  std::vector<std::string> words = texts_of(member(&container, "command"));
-  for (std::string& word : texts_of(member(&container, "args"))) words.push_back(std::move(word));
-  return words;
-}
-
 constexpr std::array<std::string_view, 9> kElasticFlags{
     "--min-np",         "--min-num-proc", "--max-np",          "--max-num-proc",         "--slots",
     "--slots-per-host", "--reset-limit",  "--elastic-timeout", "--host-discovery-script"};

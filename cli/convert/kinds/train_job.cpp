@@ -12,13 +12,22 @@ namespace {
 
 constexpr const char* kStep = "trainer.kubeflow.org/trainjob-ancestor-step";
 
-/// Puts a patch over a value: objects field by field, lists of named things by name, other lists
-/// one after the other.
-void merge(Json& value, const Json& patch) {
+/// The field by which Kubernetes tells the items of a list apart.
+std::string_view key_of(std::string_view list) {
+  if (list == "volumeMounts") return "mountPath";
+  if (list == "volumeDevices") return "devicePath";
+  if (list == "ports") return "containerPort";
+  if (list == "hostAliases") return "ip";
+  return "name";
+}
+
+/// Puts a patch over a value: objects field by field, lists by the key of their items, lists
+/// without keys one after the other. `list`: the field that the value is.
+void merge(Json& value, const Json& patch, std::string_view list = "") {
   if (value.is_object() && patch.is_object()) {
     for (const auto& [key, part] : patch.items()) {
       if (value.contains(key)) {
-        merge(value[key], part);
+        merge(value[key], part, key);
       } else {
         value[key] = part;
       }
@@ -30,9 +39,10 @@ void merge(Json& value, const Json& patch) {
     return;
   }
   for (const Json& part : patch) {
-    const std::string name = text_of(member(&part, "name"));
+    const Json* wanted = member(&part, key_of(list));
     const auto same = std::ranges::find_if(value, [&](const Json& item) {
-      return !name.empty() && text_of(member(&item, "name")) == name;
+      const Json* key = member(&item, key_of(list));
+      return wanted != nullptr && key != nullptr && *key == *wanted;
     });
     if (same == value.end()) {
       value.push_back(part);

@@ -110,7 +110,7 @@ void read_plugins(Fields& spec, NewJob& job) {
 }
 
 void read_volcano_scheduling(Fields& spec, NewJob& job) {
-  job.queue = spec.text("queue").value_or("");
+  job.queue = spec.text("queue").value_or(job.queue);
   const std::string priority = spec.text("priorityClassName").value_or("");
   if (!priority.empty()) {
     const Json shown = priority;

@@ -4,11 +4,16 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "cli/convert/environment.hpp"
 #include "cli/convert/kinds/kubeflow_job.hpp"
 #include "cli/convert/kinds/mpi_job.hpp"
 #include "cli/convert/pod_template.hpp"
+#include "cli/convert/slurm/commands.hpp"
+#include "cli/convert/slurm/node_shape.hpp"
+#include "cli/convert/slurm/options.hpp"
+#include "cli/convert/slurm/place_flags.hpp"
 #include "cli/convert/slurm/shell_words.hpp"
 #include "cli/convert/slurm/values.hpp"
 #include "cli/convert/started_by.hpp"
@@ -18,48 +23,35 @@ namespace {
 
 using contract::RoleKind;
 
-struct Short {
-  char letter;
-  std::string_view name;
+/// A variable that the script sets.
+struct Variable {
+  std::string name;
+  std::string value;
+  int line = 1;
+  bool computed = false;  // by a shell, so its value is not known here
 };
-constexpr std::array kShort{
-    Short{'N', "nodes"},      Short{'n', "ntasks"},    Short{'c', "cpus-per-task"},
-    Short{'t', "time"},       Short{'J', "job-name"},  Short{'p', "partition"},
-    Short{'G', "gpus"},       Short{'o', "output"},    Short{'e', "error"},
-    Short{'A', "account"},    Short{'q', "qos"},       Short{'D', "chdir"},
-    Short{'C', "constraint"}, Short{'w', "nodelist"},  Short{'x', "exclude"},
-    Short{'a', "array"},      Short{'d', "dependency"}};
-/// Options of srun and sbatch without a value.
-constexpr std::array<std::string_view, 12> kSwitches{"exclusive",     "requeue",
-                                                     "no-requeue",    "label",
-                                                     "unbuffered",    "overlap",
-                                                     "verbose",       "quiet",
-                                                     "oversubscribe", "kill-on-invalid-dep",
-                                                     "pty",           "no-container-mount-home"};
 
 class Script {
  public:
   Script(NewJob& job, Notes& notes) : job_(job), notes_(notes) {}
 
   Status read(const std::string& text) {
-    std::vector<ScriptLine> lines = script_lines(text);
-    std::erase_if(lines, [](const ScriptLine& line) { return line.text.starts_with("#!"); });
-    std::size_t program = lines.size();
-    for (std::size_t i = 0; i < lines.size(); ++i) {
-      if (lines[i].text.starts_with("#SBATCH")) {
-        std::vector<std::string> words = shell_words(lines[i].text.substr(7));
-        read_options(words, 0, lines[i].number);
-      } else if (starts_program(lines[i].text)) {
-        program = i;
-      }
-    }
-    if (program == lines.size())
+    const std::vector<ScriptCommand> commands = script_commands(text);
+    const std::optional<Choice> choice = choose_program(commands);
+    if (!choice)
       return fail(Code::kInvalid, Origin::kConfig,
                   "no line starts srun, torchrun, mpirun or python; add the command that trains");
-    for (std::size_t i = 0; i < lines.size(); ++i) {
-      if (i != program && !lines[i].text.starts_with("#SBATCH")) read_line(lines[i]);
+    for (std::size_t i = 0; i < commands.size(); ++i) {
+      if (commands[i].is_option) {
+        std::size_t at = 0;
+        read_options(shell_words(commands[i].text.substr(7)), at, commands[i].line);
+      } else if (i != choice->command) {
+        read_command(commands[i], i < choice->command);
+      }
     }
-    take_program(lines[program]);
+    const ScriptCommand& program = commands[choice->command];
+    note_choice(program, *choice);
+    take_program(program);
     finish();
     return {};
   }
@@ -72,69 +64,40 @@ class Script {
     notes_.all().back().line = line;
   }
 
-  static bool starts_program(const std::string& line) {
-    const std::vector<std::string> words = shell_words(line);
-    if (words.empty()) return false;
-    const std::string name = base_name(words.front());
-    return name == "srun" || name.starts_with("python") || name == "torchrun" ||
-           !started_by(words).launcher.empty();
+  void to_do(int line, const std::string& path, const std::string& value, std::string reason,
+             std::string remedy) {
+    const Json shown = value;
+    notes_.to_do(path, &shown, std::move(reason), std::move(remedy));
+    notes_.all().back().line = line;
   }
 
-  /// Reads options until the first word that is none; returns its place.
-  std::size_t read_options(const std::vector<std::string>& words, std::size_t at, int line) {
-    while (at < words.size() && words[at].size() > 1 && words[at].front() == '-') {
-      std::string name;
-      std::string value;
-      const std::string& word = words[at++];
-      if (word == "--") break;
-      if (word.starts_with("--")) {
-        const std::size_t equals = word.find('=');
-        name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
-        const bool has_value = equals != std::string::npos;
-        const bool is_switch = std::ranges::find(kSwitches, name) != kSwitches.end();
-        if (has_value) {
-          value = word.substr(equals + 1);
-        } else if (!is_switch && at < words.size()) {
-          value = words[at++];
-        }
-      } else {
-        const auto* const known = std::ranges::find(kShort, word[1], &Short::letter);
-        name = known == kShort.end() ? word.substr(1, 1) : std::string(known->name);
-        if (word.size() > 2) {
-          value = word.substr(2);
-        } else if (known != kShort.end() && at < words.size()) {
-          value = words[at++];
-        }
-      }
-      read_option(name, value, line);
-    }
-    return at;
+  void note_choice(const ScriptCommand& program, const Choice& choice) {
+    if (choice.others > 0)
+      to_do(program.line, "command", program.text,
+            "is taken for the one command that trains, of " + std::to_string(choice.others + 1) +
+                " that may",
+            "keep that one command in the script, and make one TrainingJob for each other that "
+            "trains");
+    if (!program.block.empty())
+      to_do(
+          program.line, "command", program.text,
+          "stands in a loop, a condition or a function, and the job runs it once: " + program.block,
+          "keep the command alone in the script, and make one TrainingJob for each turn");
+  }
+
+  void read_options(const std::vector<std::string>& words, std::size_t& at, int line) {
+    for (const SlurmOption& option : read_slurm_options(words, at))
+      read_option(option.name, option.value, line);
   }
 
   void read_option(const std::string& name, const std::string& value, int line) {
     const std::string path = "--" + name;
-    // An option of srun that only repeats one of the script.
     if (value.find('$') != std::string::npos) {
       note(line, path, value, "it depends on variables of Slurm", "write the value itself");
       return;
     }
-    constexpr std::array<std::string_view, 7> kCounts{"nodes",         "ntasks", "ntasks-per-node",
-                                                      "cpus-per-task", "gpus",   "gpus-per-node",
-                                                      "gpus-per-task"};
-    if (std::ranges::find(kCounts, name) != kCounts.end() || name == "gres") {
-      const bool gpu = name != "gres" || value.starts_with("gpu");
-      const std::string first = name == "nodes" ? value.substr(0, value.find('-')) : value;
-      const auto number = gpu ? last_number(first) : std::nullopt;
-      if (!number || *number < 1) {
-        note(line, path, value, "it is no number of GPUs, nodes or tasks",
-             "write replicas, processes or limits");
-        return;
-      }
-      counts_[name == "gres" ? "gpus-per-node" : name] = *number;
-      if (first != value)
-        note(line, path, value, "the number of replicas is fixed: " + first,
-             "change replicas if another number is better");
-    } else if (name == "time") {
+    if (read_count(name, value, line)) return;
+    if (name == "time") {
       if (const auto seconds = time_limit(value); seconds && *seconds > 0)
         job_.active_deadline = duration_text(*seconds);
       else
@@ -149,7 +112,7 @@ class Script {
       notes_.all().back().line = line;
     } else if (name == "mem" && !memory(value).empty()) {
       memory_ = memory(value);
-    } else if (name == "chdir") {
+    } else if (name == "chdir" || name == "container-workdir") {
       folder_ = value;
     } else if (name == "container-image") {
       image_ = value;
@@ -159,6 +122,40 @@ class Script {
     }
   }
 
+  /// Numbers of nodes, tasks, CPUs and GPUs. Returns false for another option.
+  bool read_count(const std::string& name, const std::string& value, int line) {
+    constexpr std::array<std::string_view, 4> kCounts{"nodes", "ntasks", "ntasks-per-node",
+                                                      "cpus-per-task"};
+    constexpr std::array<std::string_view, 4> kGpus{"gpus", "gpus-per-node", "gpus-per-task",
+                                                    "gres"};
+    const std::string path = "--" + name;
+    if (std::ranges::find(kGpus, name) != kGpus.end()) {
+      const bool gres = name == "gres";
+      const auto gpus = gpu_count(value, gres);
+      if (!gpus || gpus->number < 1) {
+        note(line, path, value, "it is no number of GPUs", "write limits of the container");
+        return true;
+      }
+      counts_[gres ? "gpus-per-node" : name] = {gpus->number, line};
+      if (!gpus->others.empty())
+        note(line, path, gpus->others, "only GPUs are known", "write limits of the container");
+      return true;
+    }
+    if (std::ranges::find(kCounts, name) == kCounts.end()) return false;
+    const std::string first = name == "nodes" ? value.substr(0, value.find('-')) : value;
+    const auto number = count_of(first);
+    if (!number) {
+      note(line, path, value, "it is no number of nodes, tasks or CPUs",
+           "write replicas, processes or requests");
+      return true;
+    }
+    counts_[name] = {*number, line};
+    if (first != value)
+      note(line, path, value, "the number of replicas is fixed: " + first,
+           "change replicas if another number is better");
+    return true;
+  }
+
   void drop_option(const std::string& name, const std::string& value, int line) {
     const std::string path = "--" + name;
     if (name == "output" || name == "error" || name == "label" || name == "l")
@@ -166,6 +163,9 @@ class Script {
     else if (name == "exclusive")
       note(line, path, value, "pods share nodes by what they ask for",
            "ask for all CPUs or GPUs of a node, or write scheduling.exclusiveNodes: true");
+    else if (name == "mem")
+      note(line, path, value, "it is no amount; 0 means all memory of a node",
+           "write requests.memory of the container");
     else if (name == "constraint" || name == "nodelist" || name == "exclude")
       note(line, path, value, "it names nodes of Slurm", "write nodeSelector or affinity");
     else if (name == "array")
@@ -178,123 +178,136 @@ class Script {
            "look for its like in the API reference");
   }
 
-  /// A line that is not the one that trains.
-  void read_line(const ScriptLine& line) {
-    const std::vector<std::string> words = shell_words(line.text);
-    const bool exported = !words.empty() && words.front() == "export";
-    if (exported && words.size() > 1) {
-      for (std::size_t i = 1; i < words.size(); ++i) read_variable(words[i], line.number);
+  /// A command that is not the one that trains. What it sets counts for commands behind it.
+  void read_command(const ScriptCommand& command, bool before) {
+    const std::vector<std::string> words = shell_words(command.text);
+    if (words.empty()) return;
+    constexpr std::array<std::string_view, 6> kExport{"export",   "declare", "typeset",
+                                                      "readonly", "local",   "setenv"};
+    constexpr std::array<std::string_view, 7> kBlockEnds{"then", "do",   "else", "fi",
+                                                         "done", "esac", "}"};
+    const auto is_in = [&](const auto& list) {
+      return std::ranges::find(list, words.front()) != list.end();
+    };
+    if (words.size() == 1 && is_in(kBlockEnds)) return;  // the block's first line is noted
+    const bool sets = is_in(kExport) || std::ranges::all_of(words, is_assignment);
+    if (before && sets) {
+      for (const std::string& word : words) {
+        if (is_assignment(word)) read_variable(word, command.line, !command.block.empty());
+      }
       return;
     }
-    const bool assigned = words.size() == 1 && words[0].find('=') != std::string::npos;
-    if (words.size() == 2 && words.front() == "cd" && !needs_shell(line.text)) {
+    if (before && words.front() == "for" && words.size() > 1) {
+      add_variable({words[1], command.text, command.line, true});
+      return;
+    }
+    if (before && command.block.empty() && words.size() == 2 && words.front() == "cd" &&
+        !needs_shell(command.text)) {
       folder_ = words[1];
-    } else if (assigned || words.front() == "set" || words.front() == "echo") {
-      note(line.number, words.front() == "echo" || words.front() == "set" ? words.front() : "line",
-           line.text, "only the command that trains runs", "no action is needed");
-    } else {
-      note(line.number, "line", line.text, "only the command that trains runs",
-           "put what it prepares into the image, or into an init container");
-    }
-  }
-
-  void read_variable(const std::string& word, int line) {
-    const std::size_t equals = word.find('=');
-    if (equals == std::string::npos) return;
-    const std::string name = word.substr(0, equals);
-    const std::string value = word.substr(equals + 1);
-    if (value.find_first_of("$`") == std::string::npos) {
-      environment_.push_back({{"name", name}, {"value", value}});
-      lines_[name] = line;
       return;
     }
-    const bool place = name.starts_with("MASTER_") || name == "WORLD_SIZE" || name == "RANK" ||
-                       name == "LOCAL_RANK";
-    note(line, "export " + name, value,
-         place ? "the launcher sets it for each rank" : "a shell computes it",
-         place ? "no action is needed" : "write its value in env of the trainer");
+    const bool harmless = words.front() == "set" || words.front() == "echo";
+    note(command.line, harmless ? words.front() : "line", command.text,
+         "only the command that trains runs",
+         harmless ? "no action is needed"
+         : words.front() == "wait"
+             ? "the job waits for its ranks"
+             : "put what it prepares into the image, or into an init container");
   }
 
-  static bool is_place_flag(const std::string& word) {
-    constexpr std::array<std::string_view, 9> kFlags{
-        "--nnodes",      "--node_rank",   "--node-rank", "--master_addr", "--master-addr",
-        "--master_port", "--master-port", "--rdzv",      "--max_restarts"};
-    return std::ranges::any_of(kFlags,
-                               [&](std::string_view flag) { return word.starts_with(flag); });
+  /// `guarded`: whether a loop or a condition decides.
+  void read_variable(const std::string& word, int line, bool guarded) {
+    const std::size_t equals = word.find('=');
+    Variable variable{word.substr(0, equals), word.substr(equals + 1), line, guarded};
+    const std::string& value = variable.value;
+    variable.computed = guarded || value.find_first_of("$`") != std::string::npos ||
+                        value.starts_with('~') || value.starts_with('(');
+    add_variable(std::move(variable));
+  }
+
+  /// The last assignment decides.
+  void add_variable(Variable variable) {
+    const auto [old, added] = last_.try_emplace(variable.name, variables_.size());
+    if (!added) variables_[old->second].name.clear();
+    old->second = variables_.size();
+    variables_.push_back(std::move(variable));
   }
 
   /// The command without srun, and without flags that repeat the job.
-  void take_program(const ScriptLine& line) {
-    std::vector<std::string> words = shell_words(line.text);
-    std::size_t at = 0;
-    if (base_name(words.front()) == "srun") at = read_options(words, 1, line.number);
-    words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(at));
-    const StartedBy found = started_by(words);
-    if (found.framework == "PyTorch" && !found.shell) drop_place_flags(words, line.number);
-    if (words.empty()) return;
-    const bool shell = std::ranges::any_of(words, [](const std::string& word) {
-      return word.find_first_of("$`|;&<>") != std::string::npos;
-    });
-    command_ = words;
-    if (!shell || found.shell) return;
-    std::string script = "exec";
-    for (const std::string& word : words)
-      script += word.find(' ') == std::string::npos ? " " + word : " \"" + word + "\"";
+  void take_program(const ScriptCommand& command) {
+    std::string raw = command.text;
+    std::vector<ShellWord> words = placed_words(raw);
+    std::vector<std::string> texts = shell_words(raw);
+    std::size_t at = program_in(texts);
+    for (std::size_t i = 0; i < at; ++i) {
+      if (is_assignment(texts[i])) read_variable(texts[i], command.line, false);
+    }
+    if (base_name(texts[at]) == "srun") read_options(texts, ++at, command.line);
+    if (at == words.size()) return;
+    raw.erase(0, words[at].begin);
+    if (started_by(shell_words(raw)).framework == "PyTorch") drop_place_flags(raw, command.line);
+    texts = shell_words(raw);
+    if (!needs_shell(raw)) {
+      command_ = texts;
+      return;
+    }
+    // A pipe fails if one of its commands does.
+    std::string script = has_pipe(raw) ? "set -o pipefail; " : "";
+    if (!has_several_commands(raw)) script += "exec ";
+    script += raw;
+    if (!command.body.empty()) script += "\n" + command.body;
     command_ = {"bash", "-c", script};
   }
 
-  void drop_place_flags(std::vector<std::string>& words, int line) {
-    std::string dropped;
-    for (std::size_t i = 1; i < words.size();) {
-      const bool own = words[i].starts_with('-');
-      if (!own) break;  // the script's own arguments begin
-      const bool joined = words[i].find('=') != std::string::npos;
-      const std::size_t count = joined || i + 1 == words.size() || words[i] == "-m" ? 1 : 2;
-      if (!is_place_flag(words[i])) {
-        if (words[i] == "-m") break;
-        i += count;
-        continue;
-      }
-      for (std::size_t k = 0; k < count; ++k)
-        dropped += (dropped.empty() ? "" : " ") + words[i + k];
-      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i),
-                  words.begin() + static_cast<std::ptrdiff_t>(i + count));
+  /// Removes flags of torchrun from its command.
+  void drop_place_flags(std::string& raw, int line) {
+    const std::string dropped = take_place_flags(raw);
+    if (dropped.empty()) return;
+    note(line, base_name(shell_words(raw).front()), dropped,
+         "the job's own fields and launcher say it", "no action is needed");
+  }
+
+  /// The variables with known values. The others are noted.
+  Json environment(const std::string& framework) {
+    Json list = Json::array();
+    std::set<std::string> used;
+    for (const std::string& word : command_) {
+      for (std::string& name : variables_in(word)) used.insert(std::move(name));
     }
-    if (!dropped.empty())
-      note(line, words.front(), dropped, "the job's own fields and launcher say it",
-           "no action is needed");
+    for (const Variable& variable : variables_) {
+      const std::string& name = variable.name;
+      if (name.empty()) continue;
+      if (launcher_sets(name, framework)) {
+        note(variable.line, name, variable.value, "the launcher sets it for each rank",
+             "no action is needed");
+      } else if (!variable.computed) {
+        list.push_back({{"name", name}, {"value", variable.value}});
+      } else if (used.contains(name)) {
+        to_do(variable.line, name, variable.value,
+              "is computed by the script, and the command that trains uses $" + name,
+              "write its value in env of the trainer");
+      } else {
+        note(variable.line, name, variable.value, "a shell computes it",
+             "write its value in env of the trainer, if the program reads it");
+      }
+    }
+    return list;
   }
 
-  std::optional<std::int64_t> count(const std::string& name) const {
-    const auto found = counts_.find(name);
-    return found == counts_.end() ? std::nullopt : std::optional(found->second);
-  }
-
-  std::int64_t tasks_per_node(std::int64_t nodes) const {
-    if (const auto tasks = count("ntasks-per-node")) return *tasks;
-    if (const auto tasks = count("ntasks")) return std::max<std::int64_t>(1, *tasks / nodes);
-    return 1;
-  }
-
-  Json resources(std::int64_t nodes, std::int64_t tasks) const {
+  Json resources(const NodeShape& shape) const {
     Json result = Json::object();
-    if (const auto cpus = count("cpus-per-task")) result["requests"]["cpu"] = *cpus * tasks;
+    if (const auto cpus = counts_.find("cpus-per-task"); cpus != counts_.end())
+      result["requests"]["cpu"] = cpus->second.number * shape.tasks;
     if (!memory_.empty()) result["requests"]["memory"] = memory_;
-    std::optional<std::int64_t> gpus = count("gpus-per-node");
-    if (!gpus && count("gpus-per-task")) gpus = *count("gpus-per-task") * tasks;
-    if (!gpus && count("gpus")) gpus = std::max<std::int64_t>(1, *count("gpus") / nodes);
-    if (gpus) result["limits"]["nvidia.com/gpu"] = *gpus;
+    if (shape.gpus) result["limits"]["nvidia.com/gpu"] = *shape.gpus;
     return result;
   }
 
   void finish() {
     const Json metadata = {{"name", name_.empty() ? "sbatch" : name_}};
     read_metadata(&metadata, job_, notes_);
-    const std::int64_t tasks = tasks_per_node(1);
-    const std::int64_t nodes =
-        count("nodes").value_or(count("ntasks") && count("ntasks-per-node")
-                                    ? std::max<std::int64_t>(1, *count("ntasks") / tasks)
-                                    : 1);
+    const NodeShape shape = node_shape(counts_, notes_);
+    const StartedBy found = started_by(command_);
     Json container = {{"name", "trainer"}};
     if (image_.empty()) {
       notes_.add("--container-image", nullptr, "is missing: pods need an image",
@@ -304,17 +317,16 @@ class Script {
     }
     container["command"] = command_;
     if (!folder_.empty()) container["workingDir"] = folder_;
-    if (!environment_.empty()) container["env"] = environment_;
-    const Json wanted = resources(nodes, tasks_per_node(nodes));
+    const Json variables = environment(found.framework.empty() ? "PyTorch" : found.framework);
+    if (!variables.empty()) container["env"] = variables;
+    const Json wanted = resources(shape);
     if (!wanted.empty()) container["resources"] = wanted;
-    carry_environment(container, "script", notes_);
-    add_roles(container, nodes);
+    note_foreign(container, "script", notes_);
+    add_roles(container, shape, found);
   }
 
-  void add_roles(const Json& container, std::int64_t nodes) {
-    const StartedBy found = started_by(command_);
+  void add_roles(const Json& container, const NodeShape& shape, const StartedBy& found) {
     job_.framework = found.framework;
-    const std::int64_t tasks = tasks_per_node(nodes);
     const auto add = [&](const char* name, RoleKind kind, std::int64_t replicas) {
       NewRole& role = add_role(job_, name, "script", notes_);
       role.kind = kind;
@@ -325,11 +337,11 @@ class Script {
       add("launcher", RoleKind::kLauncher, 1);
       Json& launcher = *trainer_in(job_.roles.front().pod_template);
       launcher.erase("resources");
-      job_.processes = tasks;
-    } else if (tasks > 1 || found.launcher.empty()) {
-      job_.processes = tasks;
+      job_.processes = shape.tasks;
+    } else if (shape.tasks > 1 || found.launcher.empty()) {
+      job_.processes = shape.tasks;
     }
-    add("worker", RoleKind::kWorker, nodes);
+    add("worker", RoleKind::kWorker, shape.nodes);
     if (job_.framework.empty()) {
       job_.framework = "PyTorch";
       const Json shown = job_.framework;
@@ -344,14 +356,15 @@ class Script {
 
   NewJob& job_;
   Notes& notes_;
-  std::map<std::string, std::int64_t> counts_;
-  std::map<std::string, int> lines_;
+  SlurmCounts counts_;
   std::string name_;
   std::string memory_;
   std::string folder_;
   std::string image_;
   std::vector<std::string> command_;
-  Json environment_ = Json::array();
+  // In the order of their assignments. One that is assigned anew has no name.
+  std::vector<Variable> variables_;
+  std::map<std::string, std::size_t> last_;  // of each name, its place in `variables_`
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/convert/slurm/values.hpp"
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <string_view>
@@ -18,8 +19,33 @@ std::optional<std::int64_t> natural_number(std::string_view text) {
 
 }  // namespace
 
-std::optional<std::int64_t> last_number(const std::string& text) {
-  return natural_number(std::string_view(text).substr(text.find_last_of(':') + 1));
+std::optional<std::int64_t> count_of(const std::string& text) {
+  const auto number = natural_number(text);
+  return number && *number > 0 && *number <= 1'000'000 ? number : std::nullopt;
+}
+
+std::optional<GpuCount> gpu_count(const std::string& text, bool gres) {
+  GpuCount count;
+  bool found = false;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string item = text.substr(begin, end - begin);
+    begin = end + 1;
+    const std::string words = item.substr(0, item.find('('));
+    const std::size_t colon = words.find_last_of(':');
+    const std::string kind = words.substr(0, words.find(':'));
+    if (gres && kind != "gpu") {
+      count.others += (count.others.empty() ? "" : ",") + item;
+      continue;
+    }
+    auto number = natural_number(std::string_view(words).substr(colon + 1));
+    // "gpu" and "gpu:a100" are one of them.
+    if (gres && !number) number = 1;
+    if (!number || *number > 1'000'000) return std::nullopt;
+    count.number += *number;
+    found = true;
+  }
+  return found ? std::optional(count) : std::nullopt;
 }
 
 std::optional<std::int64_t> time_limit(const std::string& text) {
@@ -51,6 +77,7 @@ std::optional<std::int64_t> time_limit(const std::string& text) {
 std::string memory(const std::string& text) {
   const std::string digits = text.substr(0, text.find_first_not_of("0123456789"));
   if (digits.empty() || text.size() > digits.size() + 1) return "";
+  if (digits.find_first_not_of('0') == std::string::npos) return "";
   const char unit = text.size() == digits.size()
                         ? 'M'
                         : static_cast<char>(std::toupper(static_cast<unsigned char>(text.back())));
