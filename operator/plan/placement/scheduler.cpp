@@ -39,6 +39,7 @@ class Pass {
     }
     return std::move(output_);
   }
+  std::size_t searches() const { return searches_; }
 
  private:
   /// One number to compare the shares of queues: accelerators count most, then CPU.
@@ -100,7 +101,7 @@ class Pass {
       return;
     }
     if (any_slots_ && !gang.copies && admit_with_slots(gang)) return;
-    if (auto chosen = place(gang.needs, gang.exclusive_nodes, input_.rooms)) {
+    if (auto chosen = search(gang, input_.rooms)) {
       admit(gang, *chosen);
     } else {
       refuse(gang, chosen.error());
@@ -116,8 +117,14 @@ class Pass {
     }
   }
 
-  static bool fits(const QueuedGang& gang, std::vector<Room>& rooms) {
-    const auto chosen = place(gang.needs, gang.exclusive_nodes, rooms);
+  std::expected<std::vector<std::size_t>, std::string> search(const QueuedGang& gang,
+                                                              std::vector<Room>& rooms) {
+    ++searches_;
+    return place(gang.needs, gang.exclusive_nodes, rooms);
+  }
+
+  bool fits(const QueuedGang& gang, std::vector<Room>& rooms) {
+    const auto chosen = search(gang, rooms);
     if (chosen) undo(gang, *chosen, rooms);
     return chosen.has_value();
   }
@@ -126,7 +133,7 @@ class Pass {
     QueuedGang slotted = gang;
     slotted.needs = with_slots(std::move(slotted.needs));
     if (!quota_refusal(slotted, input_.quotas[slotted.ns]).empty()) return false;
-    const auto chosen = place(slotted.needs, slotted.exclusive_nodes, input_.rooms);
+    const auto chosen = search(slotted, input_.rooms);
     if (!chosen) return false;
     admit(slotted, *chosen);
     output_.slotted.insert(slotted.id);
@@ -149,7 +156,7 @@ class Pass {
   }
 
   void refuse(const QueuedGang& gang, const std::string& why) {
-    const auto alone = place(gang.needs, gang.exclusive_nodes, whole_);
+    const auto alone = search(gang, whole_);
     if (!alone) {
       // No job waits for a job that cannot run; reserve nothing for it.
       const Waiting waiting =
@@ -180,7 +187,7 @@ class Pass {
     hold(gang, *alone);
   }
 
-  bool fits_without_gpu_direct(const QueuedGang& gang) const {
+  bool fits_without_gpu_direct(const QueuedGang& gang) {
     QueuedGang relaxed = gang;
     bool any = false;
     for (Need& need : relaxed.needs) {
@@ -189,7 +196,7 @@ class Pass {
     }
     if (!any) return false;
     std::vector<Room> rooms = whole_;
-    return place(relaxed.needs, relaxed.exclusive_nodes, rooms).has_value();
+    return search(relaxed, rooms).has_value();
   }
 
   /// From now on a node offers at most what the head's reservation leaves once all running gangs
@@ -256,7 +263,7 @@ class Pass {
   /// How many of the candidates, from the first on, must go; 0 if even all of them are too few.
   /// Their room is given back in `rooms`. More room never hurts, so halving finds the number.
   std::size_t fewest(const QueuedGang& gang, const std::vector<const RunningGang*>& candidates,
-                     std::vector<Room>& rooms) const {
+                     std::vector<Room>& rooms) {
     std::size_t gone = 0;
     const auto go_to = [&](std::size_t count) {
       while (gone < count) give_back(*candidates[gone++], rooms);
@@ -302,6 +309,7 @@ class Pass {
   bool any_slots_ = false;         // some node offers slots
   bool reserved_ = false;
   std::string head_;
+  std::size_t searches_ = 0;
   SchedulerOutput output_;
 };
 
@@ -312,6 +320,11 @@ std::vector<Need> with_slots(std::vector<Need> needs) {
   return needs;
 }
 
-SchedulerOutput schedule(SchedulerInput input) { return Pass(std::move(input)).run(); }
+SchedulerOutput schedule(SchedulerInput input, std::size_t* searches) {
+  Pass pass(std::move(input));
+  SchedulerOutput output = pass.run();
+  if (searches != nullptr) *searches = pass.searches();
+  return output;
+}
 
 }  // namespace paceline::plan

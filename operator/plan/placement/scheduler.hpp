@@ -9,6 +9,7 @@
 // holds back its namespace, not the nodes.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "operator/plan/placement/gangs.hpp"
@@ -20,6 +21,8 @@ namespace paceline::plan {
 /// on every node.
 std::vector<Need> with_slots(std::vector<Need> needs);
 
-SchedulerOutput schedule(SchedulerInput input);
+/// `searches`, if not null, gets how often all nodes were searched for the room of a gang: nearly
+/// all the time of a pass goes there.
+SchedulerOutput schedule(SchedulerInput input, std::size_t* searches = nullptr);
 
 }  // namespace paceline::plan

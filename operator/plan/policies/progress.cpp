@@ -89,8 +89,12 @@ void report_progress(Planner& planner, const std::vector<ReplicaState>& replicas
   const auto blocked = std::ranges::find_if(
       replicas, [](const ReplicaState& state) { return is_blocked(state.judgement); });
   if (blocked != replicas.end()) {
-    planner.set(status::kRunning, false, blocked->judgement.kind,
-                share + "; " + blocked->judgement.message);
+    const std::string& kind = blocked->judgement.kind;
+    const std::string message = share + "; " + blocked->judgement.message;
+    planner.set(status::kRunning, false, kind, message);
+    // The status shows why a gang restarts. What holds it up is now the image, not the loss.
+    if (planner.status().is_true(status::kRestarting))
+      planner.set(status::kRestarting, true, kind, message);
     return;
   }
   for (const ReplicaState& state : replicas) {

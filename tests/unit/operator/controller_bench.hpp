@@ -59,6 +59,7 @@ class ControllerBench {
   bool blocked_worker = false;  // a summary was read meanwhile
   bool pods_wait = false;       // bound pods do not start by themselves
   bool quota_lags = false;      // the status of quotas is not kept up to date
+  bool jobs_lag = false;        // the operator sees no change of a job
   bool pods_linger = false;     // deleted pods stay terminating
   std::atomic<int> enqueued = 0;
   std::function<void(bool begins)> around_pass;  // called before and after a pass of the scheduler

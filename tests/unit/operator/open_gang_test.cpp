@@ -224,6 +224,32 @@ TEST(OpenGangs, AreTakenBackIfAWebhookRefusesOnePod) {
   EXPECT_EQ(bench.job("j")["status"]["restarts"], 0);
 }
 
+TEST(OpenGangs, AreNotCompletedIfTheirJobWasSuspendedUnseen) {
+  ControllerBench bench;
+  bench.add_node("n0", 8);
+  bool fails = true;
+  int tries = 0;
+  bench.cluster().set_faults([&](const http::Request& request) -> std::optional<kube::Fault> {
+    if (request.method != "POST" || !request.body.contains("\"name\":\"j-w-1-0\""))
+      return std::nullopt;
+    ++tries;
+    return fails ? std::optional(kube::Fault{.status = 500, .message = "not now"}) : std::nullopt;
+  });
+  bench.add_job("j");
+  bench.settle();
+  ASSERT_EQ(bench.pods("j").size(), 1U);
+  fails = false;
+  bench.jobs_lag = true;
+  tries = 0;
+  bench.patch_job("j", {{"spec", {{"suspend", true}}}});
+  bench.advance(std::chrono::seconds(10));
+  EXPECT_EQ(tries, 0) << "the operator looks at the job before it completes the gang";
+  bench.jobs_lag = false;
+  bench.settle();
+  EXPECT_TRUE(bench.pods("j").empty());
+  EXPECT_EQ(bench.job("j")["status"]["phase"], "Suspended");
+}
+
 TEST(OpenGangs, AJobThatFindsRoomAtOnceIsNeverWrittenAsQueued) {
   ControllerBench bench;
   bench.add_node("n0", 2);

@@ -57,6 +57,21 @@ TEST(Recovery, AnImageThatCannotBePulledCostsNoRestartAndIsNamed) {
   EXPECT_TRUE(bench.pods.contains("j-w-0-1")) << "the pod that gave up is replaced";
 }
 
+TEST(Recovery, AnImageThatIsMissingIsNamedWhileTheGangRestarts) {
+  JobBench bench;
+  bench.run();
+  bench.pods.erase("j-w-1-0");
+  bench.settle();
+  BenchPod& blocked = bench.pod(1);
+  ASSERT_EQ(blocked.incarnation, 1);
+  blocked.phase = observe::PodPhase::kPending;
+  blocked.trainer = observe::TrainerState::kWaiting;
+  blocked.reason = "ImagePullBackOff";
+  bench.settle();
+  EXPECT_EQ(bench.status().phase, "Restarting");
+  EXPECT_EQ(bench.status().reason, "ImagePullBackOff") << bench.status().message;
+}
+
 TEST(Recovery, AnEvictionForALimitOfItsOwnCostsARestart) {
   const auto pod_that_says = [](const char* message) {
     const nlohmann::json pod = {
