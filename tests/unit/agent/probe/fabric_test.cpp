@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/probe/fabric/fabric.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -276,6 +278,20 @@ TEST(Sysfs, HostileFilesAreAbsence) {
   EXPECT_FALSE(hardware.gpu.gpus[1].numa_node);
   EXPECT_FALSE(hardware.gpu.gpus[2].numa_node);
   EXPECT_EQ(hardware.nics[0].mtu, 0);
+}
+
+TEST(Sysfs, APipeInARecordingIsLeftToItsReader) {
+  const NodeTree tree("two-socket-pcie");
+  const auto pipe = tree.folder() / "sys/class/net/ens0/mtu";
+  std::filesystem::remove(pipe);
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const int ends = open(pipe.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  ASSERT_GE(ends, 0);
+  EXPECT_EQ(write(ends, "1500\n", 5), 5);
+  EXPECT_EQ(machine_of(tree, "two-socket-pcie").nics[0].mtu, 0);
+  std::array<char, 8> left{};
+  EXPECT_EQ(read(ends, left.data(), left.size()), 5);
+  close(ends);
 }
 
 TEST(Fallen, AGpuThatReadsAsOnesIsNamed) {
