@@ -5,9 +5,8 @@
 
 #include <algorithm>
 
-#include "cli/convert/convert.hpp"
-#include "cli/yaml/document.hpp"
 #include "operator/api/validate.hpp"
+#include "tests/unit/cli/convert/converted.hpp"
 
 namespace paceline::cli {
 namespace {
@@ -16,26 +15,7 @@ using nlohmann::ordered_json;
 using testing::Contains;
 using testing::HasSubstr;
 
-struct Converted {
-  ordered_json job;
-  std::vector<std::string> notes;
-  bool complete = false;
-
-  const ordered_json& pod(std::size_t role = 0) const {
-    return job["spec"]["roles"][role]["template"]["spec"];
-  }
-  const ordered_json& container(std::size_t role = 0) const { return pod(role)["containers"][0]; }
-};
-
-Converted converted(const std::string& text) {
-  const auto result = convert("f", text);
-  if (!result) return {ordered_json(), {result.error().message}, false};
-  const auto documents = YamlReader("f").read(result->text);
-  if (!documents) return {ordered_json(), {documents.error().message}, false};
-  return {documents->front().value, result->notes, result->incomplete == 0};
-}
-
-std::string pytorch_job(const std::string& container, const std::string& pod = "") {
+std::string worker_job(const std::string& container, const std::string& pod = "") {
   return "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: a}\nspec:\n  "
          "pytorchReplicaSpecs:\n    Worker:\n      template:\n        spec:\n          " +
          pod + "\n          containers: [{name: pytorch, image: i, " + container + "}]\n";
@@ -70,10 +50,10 @@ TEST(ConvertKinds, CommandsThatTheLauncherRefusesHaveToBeChanged) {
   EXPECT_FALSE(ranks.complete);
   EXPECT_THAT(ranks.notes, Contains(HasSubstr("-np 4 contradicts the job, which has 16 ranks")));
   EXPECT_TRUE(converted(mpi_job("command: [mpirun, -np, '16', ./a]")).complete);
-  const Converted alone = converted(pytorch_job("command: [torchrun, --standalone, a.py]"));
+  const Converted alone = converted(worker_job("command: [torchrun, --standalone, a.py]"));
   EXPECT_FALSE(alone.complete);
   EXPECT_THAT(alone.notes, Contains(HasSubstr("remove --standalone")));
-  EXPECT_TRUE(converted(pytorch_job("command: [torchrun, --nproc_per_node=2, a.py]")).complete);
+  EXPECT_TRUE(converted(worker_job("command: [torchrun, --nproc_per_node=2, a.py]")).complete);
 }
 
 TEST(ConvertKinds, WhatTheMpiOperatorWritesIsNoted) {
@@ -91,7 +71,7 @@ TEST(ConvertKinds, AnMpiJobKeepsWhatTheLauncherDoesNotSet) {
   EXPECT_EQ(mpi.container()["env"].dump(),
             R"([{"name":"RANK","value":"1"},{"name":"WORLD_SIZE","value":"16"},)"
             R"({"name":"TF_CONFIG","value":"y"}])");
-  const Converted torch = converted(pytorch_job("command: [a], " + variables));
+  const Converted torch = converted(worker_job("command: [a], " + variables));
   EXPECT_EQ(torch.container()["env"].dump(), R"([{"name":"TF_CONFIG","value":"y"}])");
   // The kind of the job does not say it here, the command does.
   EXPECT_EQ(converted(job_set("command: [mpirun, ./a], " + variables)).container()["env"].size(),
@@ -99,14 +79,14 @@ TEST(ConvertKinds, AnMpiJobKeepsWhatTheLauncherDoesNotSet) {
 }
 
 TEST(ConvertKinds, AVariableThatAnotherOneNamesIsNotDroppedInSilence) {
-  const Converted job = converted(pytorch_job(
+  const Converted job = converted(worker_job(
       "command: [a], env: [{name: MASTER_ADDR, value: x}, {name: R, value: '$(MASTER_ADDR):1'}]"));
   EXPECT_THAT(job.notes, Contains(HasSubstr("write $MASTER_ADDR in a shell for $(MASTER_ADDR)")));
 }
 
 TEST(ConvertKinds, VariablesOfOtherOperatorsAreNoted) {
   const auto noted = [](const std::string& script, const std::string& name) {
-    const Converted job = converted(pytorch_job("command: [sh, -c, '" + script + "']"));
+    const Converted job = converted(worker_job("command: [sh, -c, '" + script + "']"));
     return std::ranges::any_of(job.notes, [&](const std::string& note) {
       return note.find("\"" + name + "\" is used here") != std::string::npos;
     });
@@ -150,7 +130,7 @@ TEST(ConvertKinds, KueueDoesNotKeepAJobSuspended) {
 }
 
 TEST(ConvertKinds, AmountsAreTexts) {
-  const Converted job = converted(pytorch_job(
+  const Converted job = converted(worker_job(
       "command: [a], resources: {requests: {cpu: 0.5}, limits: {memory: 1.5, nvidia.com/gpu: 2}}"));
   EXPECT_EQ(job.container()["resources"].dump(),
             R"({"requests":{"cpu":"0.5"},"limits":{"memory":"1.5","nvidia.com/gpu":2}})");
@@ -160,7 +140,7 @@ TEST(ConvertKinds, AmountsAreTexts) {
 TEST(ConvertKinds, ModesAndMergedFieldsKeepTheirMeaning) {
   const Converted job =
       converted("x: &r {limits: {nvidia.com/gpu: 8}}\n" +
-                pytorch_job("command: [a], resources: {<<: *r}",
+                worker_job("command: [a], resources: {<<: *r}",
                             "volumes: [{name: s, secret: {secretName: s, defaultMode: 0400}}]"));
   EXPECT_EQ(job.container()["resources"]["limits"]["nvidia.com/gpu"], 8);
   EXPECT_EQ(job.pod()["volumes"][0]["secret"]["defaultMode"], 256);
@@ -187,7 +167,7 @@ TEST(ConvertKinds, FieldsThatPacelineSetsAreNeverCarriedOver) {
   ASSERT_FALSE(api::owned_pod_fields().empty());
   for (const api::OwnedField& owned : api::owned_pod_fields()) {
     const std::string field(owned.field);
-    const Converted job = converted(pytorch_job("command: [a]", field + ": x"));
+    const Converted job = converted(worker_job("command: [a]", field + ": x"));
     EXPECT_FALSE(job.pod().contains(field)) << field;
     EXPECT_THAT(job.notes, Contains(HasSubstr("." + field + ": "))) << field;
     EXPECT_TRUE(job.complete) << field;

@@ -3,8 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/convert/convert.hpp"
-#include "cli/yaml/document.hpp"
+#include "tests/unit/cli/convert/converted.hpp"
 
 namespace paceline::cli {
 namespace {
@@ -14,31 +13,8 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
 
-struct Converted {
-  ordered_json job;
-  std::vector<std::string> notes;
-  bool complete = false;
-
-  const ordered_json& container() const {
-    return job["spec"]["roles"].back()["template"]["spec"]["containers"][0];
-  }
-  std::vector<std::string> command() const {
-    return container().value("command", std::vector<std::string>{});
-  }
-  /// "replicas x processes".
-  std::string shape() const {
-    const auto& spec = job["spec"];
-    return spec["roles"].back()["replicas"].dump() + " x " +
-           spec["framework"].value("processesPerReplica", ordered_json("Auto")).dump();
-  }
-};
-
 Converted script(const std::string& lines) {
-  const auto result = convert("f", "#!/bin/bash\n#SBATCH --container-image=x/y:1\n" + lines + "\n");
-  if (!result) return {ordered_json(), {result.error().message}, false};
-  const auto documents = YamlReader("f").read(result->text);
-  if (!documents) return {ordered_json(), {documents.error().message}, false};
-  return {documents->front().value, result->notes, result->incomplete == 0};
+  return converted("#!/bin/bash\n#SBATCH --container-image=x/y:1\n" + lines + "\n");
 }
 
 std::vector<std::string> command_of(const std::string& lines) { return script(lines).command(); }
