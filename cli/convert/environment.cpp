@@ -177,6 +177,8 @@ void note_foreign(const Json& container, const std::string& path, Notes& notes) 
   for (const char* key : {"command", "args"}) {
     const Json* words = member(&container, key);
     for (std::size_t i = 0; words != nullptr && words->is_array() && i < words->size(); ++i) {
+      // Goes with its flag, which has a note of its own.
+      if (i > 0 && text_of(&(*words)[i - 1]) == "--host-discovery-script") continue;
       const std::string word = text_of(&(*words)[i]);
       for (const Foreign& foreign : kForeign) {
         const std::string found = found_in(word, foreign);
