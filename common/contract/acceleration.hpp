@@ -29,7 +29,8 @@ enum class Feature : std::size_t {
   kCommunication,
   kCompression,
   kPrecision,
-  kCudaGraph
+  kCudaGraph,
+  kLoaderWorkers
 };
 
 struct FeatureRule {
@@ -54,7 +55,7 @@ inline constexpr std::array<std::string_view, 2> kCommunicationValues{"Auto", "D
 inline constexpr std::array<std::string_view, 4> kPrecisionValues{"Disabled", "TF32", "O1", "O2"};
 inline constexpr std::array<std::string_view, 2> kCudaGraphValues{"Auto", "Disabled"};
 /// In the order of Feature.
-inline constexpr std::array<FeatureRule, 6> kFeatures{{
+inline constexpr std::array<FeatureRule, 7> kFeatures{{
     FeatureRule{
         .name = "loader",
         .variable = "PACELINE_LOADER",
@@ -129,6 +130,18 @@ inline constexpr std::array<FeatureRule, 6> kFeatures{{
         .by_mode = false,
         .numerics = Numerics::kBitwise,
         .needs = std::nullopt,
+    },
+    FeatureRule{
+        .name = "loaderWorkers",
+        .variable = "PACELINE_LOADER_WORKERS",
+        .values = {},
+        .pattern = "^(Disabled|Auto|[1-9][0-9]{0,1})$",
+        .problem = "is no number of workers",
+        .remedy = "write Auto, Disabled, or a number from 1 to 99 in quotes",
+        .fallback = "Disabled",
+        .by_mode = true,
+        .numerics = Numerics::kReordered,
+        .needs = Feature::kLoader,
     },
 }};
 

@@ -237,6 +237,11 @@ inline constexpr Variable kCudaGraph{
     "they run as ordinary steps.",
     "Auto",
     {"Auto", "Disabled"}};
+inline constexpr Variable kLoaderWorkers{
+    "PACELINE_LOADER_WORKERS",
+    "Auto: loaders that have no worker processes get as many as their measured waits and the idle "
+    "processors call for. A number, in quotes: they get that many.",
+    "Disabled"};
 
 // What a person may set, in a pod template or around `paceline run`. Paceline sets all others.
 inline constexpr std::array kUsers{kDisable,
@@ -253,7 +258,8 @@ inline constexpr std::array kUsers{kDisable,
                                    kCommunication,
                                    kCommunicationCompression,
                                    kPrecision,
-                                   kCudaGraph};
+                                   kCudaGraph,
+                                   kLoaderWorkers};
 
 constexpr bool is_users(std::string_view name) {
   for (const Variable& variable : kUsers)
@@ -317,6 +323,7 @@ inline constexpr std::array kAll{kSettings,
                                  kCommunication,
                                  kCommunicationCompression,
                                  kPrecision,
-                                 kCudaGraph};
+                                 kCudaGraph,
+                                 kLoaderWorkers};
 
 }  // namespace paceline::env

@@ -77,6 +77,8 @@ def pattern(grammar: dict[str, Any], off: str) -> str:
         + (f"(:{some(list(settings))})?" if settings else "")
         for settings, names in same.items()
     ]
+    if "digits" in grammar:
+        ways.append(f"[1-9][0-9]{{0,{grammar['digits'] - 1}}}")
     return f"^({'|'.join([off, *ways])})$"
 
 

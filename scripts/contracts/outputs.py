@@ -230,6 +230,8 @@ def python_module(contract: Contract) -> str:
     lines += ["# What holds where the variable is not set, or empty."]
     lines += ["DEFAULTS: dict[str, str] = {", *defaults, "}"]
     for name, grammar in contract["acceleration"]["grammars"].items():
+        if not grammar["settings"]:
+            continue
         lines += ["# Ways, and of each setting: its type, the least value, the default."]
         lines += [f"{name.upper()}: dict[str, dict[str, tuple[type, float, float]]] = {{"]
         ways: dict[str, list[str]] = {}

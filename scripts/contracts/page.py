@@ -58,7 +58,9 @@ def acceleration(contract: Contract) -> str:
     for field in known["features"]:
         values = field.get("values")
         if values is None:
-            values = ["Disabled", *known["grammars"][field["grammar"]]["names"]]
+            grammar = known["grammars"][field["grammar"]]
+            values = ["Disabled", *grammar["names"]]
+            values += [f"1 to {10 ** grammar['digits'] - 1}"] if "digits" in grammar else []
         default = "as `mode` says" if field["default"] == "ByMode" else code(default_of(field))
         rows.append(
             [code(field["name"]), choice(values), default, field["numerics"], field["meaning"]]
@@ -68,6 +70,8 @@ def acceleration(contract: Contract) -> str:
     text += "The default holds where neither of the two names the field.\n\n"
     text += table(["field", "values", "default", "class", "meaning"], rows)
     for name, grammar in known["grammars"].items():
+        if not grammar["settings"]:
+            continue
         text += f"\nA value of `{name}` may have settings after a colon, for example"
         text += " `PowerSGD:rank=1,start=1000`.\n\n"
         rows = [

@@ -211,6 +211,9 @@ CASES: dict[str, Case] = {
     "acceleration.cudaGraph": Case(
         "Disabled", "Auto", look=told("cudaGraph"), seen=("Disabled", None)
     ),
+    "acceleration.loaderWorkers": Case(
+        "Disabled", "4", look=told("loaderWorkers"), seen=("Disabled", "4")
+    ),
     "network.gpuDirect": Case(
         "Preferred",
         "Disabled",

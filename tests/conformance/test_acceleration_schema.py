@@ -70,6 +70,10 @@ def test_it_is_kept_as_it_is_spelled(admin: Kube, kind: str) -> None:
         ({**LOSSY, "precision": "O3"}, "spec.acceleration.precision"),
         ({"cudaGraph": "Auto", "mode": "Disabled"}, "mode: Disabled contradicts"),
         ({"cudaGraph": "On"}, "spec.acceleration.cudaGraph"),
+        ({"loaderWorkers": "0"}, "spec.acceleration.loaderWorkers"),
+        ({"loaderWorkers": "100"}, "spec.acceleration.loaderWorkers"),
+        ({"loaderWorkers": "2", "loader": "Disabled"}, "contradicts loader: Disabled"),
+        ({"loaderWorkers": "2", "mode": "Disabled"}, "mode: Disabled contradicts"),
     ],
 )
 def test_what_it_contradicts_is_refused_with_the_remedy(

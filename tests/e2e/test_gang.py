@@ -50,6 +50,7 @@ def test_job_waits_for_the_profile_that_it_names(
         asked = settings(handle.pods()[0])
         assert asked["PACELINE_OPTIMIZER"] == "Auto" and "PACELINE_LOADER" not in asked
         kept = {"profile": profile, "numerics": "Reordered", "loader": "Disabled"}
+        kept["loaderWorkers"] = "Disabled"  # it needs the loader
         assert handle.status["acceleration"] == {
             **kept,
             "optimizer": "Auto",

@@ -42,6 +42,7 @@ TEST(RuntimeProfiles, JobThatNamesOneWaitsForIt) {
   EXPECT_EQ(bench.job("j")["status"]["acceleration"], (json{{"profile", "quick"},
                                                             {"numerics", "Lossy"},
                                                             {"loader", "Disabled"},
+                                                            {"loaderWorkers", "Disabled"},
                                                             {"optimizer", "Auto"},
                                                             {"communication", "Auto"},
                                                             {"compression", "PowerSGD:rank=2"},

@@ -22,6 +22,7 @@ COMMUNICATION = "PACELINE_COMMUNICATION"
 COMMUNICATION_COMPRESSION = "PACELINE_COMMUNICATION_COMPRESSION"
 PRECISION = "PACELINE_PRECISION"
 CUDA_GRAPH = "PACELINE_CUDA_GRAPH"
+LOADER_WORKERS = "PACELINE_LOADER_WORKERS"
 
 # What may be written, where it is one of a few words.
 VALUES: dict[str, tuple[str, ...]] = {
@@ -45,6 +46,7 @@ DEFAULTS: dict[str, str] = {
     COMMUNICATION_COMPRESSION: "Disabled",
     PRECISION: "Disabled",
     CUDA_GRAPH: "Auto",
+    LOADER_WORKERS: "Disabled",
 }
 # Ways, and of each setting: its type, the least value, the default.
 COMPRESSION: dict[str, dict[str, tuple[type, float, float]]] = {

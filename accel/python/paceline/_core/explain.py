@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 TRACING = "step tracing"
-_TITLED = (reports.OPTIMIZERS, reports.LOADERS, reports.COMMUNICATION)
+_TITLED = (reports.OPTIMIZERS, reports.LOADERS, reports.WORKERS, reports.COMMUNICATION)
 _ALL = (*_TITLED, reports.PRECISION, reports.OPERATORS, reports.GRAPHS)
 
 model_given = ""  # class of the last model given to paceline.accelerate

@@ -43,6 +43,12 @@ LOADERS = Feature(
     "Bitwise",
     "off (PACELINE_LOADER is not set)",
 )
+WORKERS = Feature(
+    "loader workers",
+    "workers for loaders that have none",
+    "Reordered",
+    "off (PACELINE_LOADER_WORKERS is not set)",
+)
 COMMUNICATION = Feature(
     "communication",
     "gradients of DistributedDataParallel over our communicator",

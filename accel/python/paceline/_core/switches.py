@@ -11,16 +11,19 @@ from paceline._core.log import say
 NUMERICS = contract.VALUES[contract.NUMERICS]
 
 
-def why_off(variable: str, what: str, reordered: str = "") -> str:
+def why_off(variable: str, what: str, reordered: str = "", number: bool = False) -> str:
     """Returns an empty text if the job asks for the feature, else why it is off. `what` names what
-    then stays as it is. `reordered` names what is of class Reordered, empty if nothing is.
+    then stays as it is. `reordered` names what is of class Reordered, empty if nothing is. With
+    `number` a whole number from 1 asks for it, too.
     """
     said = told(variable)
     if said in ("", "Disabled"):
         return f"off ({variable} is {said or 'not set'})"
-    if said != "Auto":
-        say(f"{variable} is {said!r}: it must be Auto or Disabled; {what} left as they are")
-        return f"off ({variable} is {said}, neither Auto nor Disabled)"
+    if said != "Auto" and not (number and said.isdecimal() and int(said) > 0):
+        allowed = "Auto, Disabled or a number" if number else "Auto or Disabled"
+        say(f"{variable} is {said!r}: it must be {allowed}; {what} left as they are")
+        none = "none of Auto, Disabled and a number" if number else "neither Auto nor Disabled"
+        return f"off ({variable} is {said}, {none})"
     if not reordered:
         return ""
     name, numerics = contract.NUMERICS, setting(contract.NUMERICS)

@@ -17,6 +17,9 @@ from paceline._core.environment import disabled
 from paceline._core.log import say
 from paceline.loader import _device, _fallback, _native, _pinned, _prefetch, _report
 from paceline.loader._exchange import Context, Exchange
+from paceline.loader._workers import hazards
+from paceline.loader._workers.passes import Pass
+from paceline.loader._workers.plan import Plan, why_not_asked
 
 Base = dataloader._MultiProcessingDataLoaderIter
 
@@ -242,6 +245,10 @@ def iterator(loader: Any) -> Any:
     """Returns our iterator, or None if PyTorch's own must be used. In that case no random number
     has been drawn."""
     account = _report.account_of(loader)
+    if loader.num_workers == 0:
+        begun = _with_workers(loader, account)
+        if begun is not None:
+            return begun
     try:
         why = why_not(loader)
         if not why:
@@ -263,3 +270,43 @@ def iterator(loader: Any) -> Any:
     except BaseException:
         exchange.region.retire()
         raise
+
+
+class _Worked(Iterator):
+    """The part of a pass that workers make for a loader that has none. If it fails, the pass goes
+    on without workers."""
+
+    def _go_on_without(self, error: Exception) -> None:
+        raise error
+
+
+def _with_workers(loader: Any, account: _report.Account) -> Any:
+    """Returns an iterator that gives this loader workers if that gains, or None if it gets none."""
+    if disabled() or why_not_asked():
+        return None
+    try:
+        if account.plan is None:
+            account.plan = Plan()
+        kept = _fallback.Kept(loader)
+        why = hazards.why_not(loader)
+        if why:
+            account.plan.left(why)
+    except Exception as error:  # a program's own loader class may hold anything in its attributes
+        account.plan.left(f"{type(error).__name__}: {error}")
+    if account.plan.why:
+        return None
+
+    def start(kept: Any) -> Any:
+        if _native.why_unavailable() or why_untested() or _pinned.why_not(kept):
+            return Base(kept)
+        pinning = _pinned.Pinning() if _pinned.wanted(kept) else None
+        exchange = Exchange(kept.num_workers, kept.prefetch_factor, pinning)
+        account.began(exchange)
+        try:
+            return _Worked(kept, exchange, account)
+        except BaseException:
+            exchange.region.retire()
+            raise
+
+    account.why = "no workers (num_workers=0) yet: samples are made in the training process"
+    return Pass(loader, kept, account.plan, start)

@@ -34,6 +34,7 @@ class Account:
         self.why_no_prefetch = ""  # why the next epoch is not prefetched, or empty
         self.hits = 0
         self.misses = 0
+        self.plan: Any = None  # what was decided of its workers (_workers/plan.py)
         self.batches = 0
         self.waits: collections.deque[float] = collections.deque(maxlen=WAITS)  # seconds
         # The exchanges of running iterators.
@@ -195,6 +196,11 @@ def account_of(loader: Any) -> Account:
         return account
     except Exception:  # such as a loader class that cannot be hashed
         return Account("loader")
+
+
+def accounts() -> list[Account]:
+    """Returns the accounts of the last loaders."""
+    return list(_all)
 
 
 def seen() -> list[dict[str, Any]]:

@@ -190,6 +190,32 @@ TEST(Precision, RefusedWhereItContradicts) {
             "");
 }
 
+TEST(LoaderWorkers, NeedTheLoaderAndTakeANumber) {
+  const auto told = [](const nlohmann::json& acceleration) {
+    auto document = minimal();
+    document["spec"]["acceleration"] = acceleration;
+    const auto job = api::parse_training_job(document);
+    if (!job) return error_of(document);
+    const auto resolved = api::resolve(job->spec.acceleration, nullptr);
+    if (!resolved) return std::string("nothing");
+    return resolved->features[api::Feature::kLoader] + " " +
+           resolved->features[api::Feature::kLoaderWorkers];
+  };
+  EXPECT_EQ(told(nlohmann::json::object()), "Auto Auto");
+  EXPECT_EQ(told({{"loaderWorkers", "4"}}), "Auto 4");
+  EXPECT_EQ(told({{"loaderWorkers", "Disabled"}}), "Auto Disabled");
+  EXPECT_EQ(told({{"loader", "Disabled"}}), "Disabled Disabled");
+  EXPECT_EQ(told({{"mode", "Manual"}, {"loader", "Auto"}}), "Auto Disabled");
+  EXPECT_EQ(told({{"mode", "Manual"}, {"loaderWorkers", "99"}}), "Auto 99");
+  for (const char* text : {"0", "100", "-1", "2.5", "auto", "", "02"})
+    EXPECT_THAT(told({{"loaderWorkers", text}}),
+                testing::HasSubstr("is no number of workers; write Auto, Disabled, or a number"))
+        << text;
+  EXPECT_THAT(told({{"loaderWorkers", 4}}), testing::HasSubstr("loaderWorkers: 4 is not a string"));
+  EXPECT_THAT(told({{"loaderWorkers", "4"}, {"loader", "Disabled"}}),
+              testing::HasSubstr("contradicts loader: Disabled"));
+}
+
 TEST(RuntimeProfile, BadOneNamesTheField) {
   const auto wrong = [](const nlohmann::json& document) {
     const auto profile = api::parse_runtime_profile(document);
