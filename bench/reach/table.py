@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes what was recorded as the page docs/reach.md and as one line of JSON."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from typing import Any
+
+from catalogue import HELPED
+
+LEAST_ACTED = 14 / 16
+LEAST_MEDIAN = 1.10
+LEAST_GAIN = 0.99
+
+SHORT = {
+    "loader": "loader",
+    "fused optimizers": "optimizer",
+    "communication": "communication",
+    "mixed precision": "precision",
+}
+
+
+def line(record: dict[str, Any]) -> dict[str, Any]:
+    """The last line that the bench prints. `median` is of the first three kinds."""
+    rows = record["rows"]
+    gains = [row["gain"]["median"] for row in rows]
+    helped = [row["gain"]["median"] for row in rows if row["bound"] in HELPED]
+    return {
+        "bench": "reach",
+        "of": len(rows),
+        "acted": sum(bool(row["acted"]) for row in rows),
+        "median": _rounded(statistics.median(helped)) if helped else None,
+        "median_all": _rounded(statistics.median(gains)),
+        "worst": _rounded(min(gains)),
+        "rows": [
+            {
+                "name": row["name"],
+                "acted": [SHORT[name] for name in row["acted"]],
+                "gain": _rounded(row["gain"]["median"]),
+                "control": _rounded(row["control"]["median"]),
+                "lossy": _rounded(row["lossy"]["median"]),
+                "weights": row["weights"]["verdict"],
+            }
+            for row in rows
+        ],
+    }
+
+
+def _load(rows: list[dict[str, Any]]) -> str:
+    loads = [row["load"] for row in rows]
+    return f"{min(loads):.0f} to {max(loads):.0f}"
+
+
+def page(record: dict[str, Any]) -> str:
+    """docs/reach.md."""
+    rows = record["rows"]
+    return "\n".join(
+        [
+            *_beginning(record),
+            "## Results",
+            "",
+            "| recipe | bound by | ranks | batch | acted | gain | control | Lossy, O1 |",
+            "|---|---|---|---|---|---|---|---|",
+            *(_row(row) for row in rows),
+            "",
+            *_summary(record),
+            "",
+            "## What declined, and why",
+            "",
+            "| recipe | feature | reason |",
+            "|---|---|---|",
+            *(text for row in rows for text in _reasons(row)),
+            "",
+            "## Weights",
+            "",
+            "A distance is the norm of the difference to a run without, over the weights' norm.",
+            f"It is taken after {record['warm_up']} steps and after the last one:"
+            " training amplifies rounding.",
+            "",
+            "| recipe | `acceleration: {}` | early | last | Lossy, O1 | early | last |",
+            "|---|---|---|---|---|---|---|",
+            *(_weights(row) for row in rows),
+            "",
+        ]
+    )
+
+
+def _beginning(record: dict[str, Any]) -> list[str]:
+    return [
+        "# Reach",
+        "",
+        "On which trainers does acceleration act as they are, and what does it gain?",
+        "",
+        "```sh",
+        "make reach",
+        "```",
+        "",
+        "This trains the scripts of `bench/reach/recipes` and writes this page.",
+        "They use PyPI packages in their default configuration, and none mentions Paceline.",
+        "Models and data are small, and are made on the spot.",
+        "`bench/reach/catalogue.py` said what bounds each recipe before the first measurement.",
+        "",
+        f"Recorded on {record['date']}: PyTorch {record['torch']}, {record['device']},"
+        f" {record['processors']} processors, load {_load(record['rows'])}.",
+        "",
+        "- Gain: seconds a step without Paceline over seconds with `acceleration: {}`."
+        " Above 1 is faster.",
+        "- Control: the same ratio of two runs without. It shows what the machine's noise makes"
+        " of 1.",
+        "- Lossy, O1: the same ratio with `acceleration: {numerics: Lossy, precision: O1}`.",
+        "- The runs of a recipe take turns: one goes on for a window of steps, the others stand"
+        " still. So a pair of windows has the same steps, at nearly the same time.",
+        f"- The first {record['warm_up']} steps of a run are left out."
+        " A gain is the median ratio of the pairs.",
+        "- In brackets: the interval of 95 % of a bootstrap over the pairs.",
+        "- Without: the same launcher with `PACELINE_DISABLE=1`.",
+        "",
+    ]
+
+
+def _row(row: dict[str, Any]) -> str:
+    names = ", ".join(SHORT[name] for name in row["acted"]) or "-"
+    figures = " | ".join(_gain(row[key]) for key in ("gain", "control", "lossy"))
+    title = f"{row['package']} (`{row['name']}`)"
+    return f"| {title} | {row['bound']} | {row['ranks']} | {row['batch']} | {names} | {figures} |"
+
+
+def _gain(gain: dict[str, float]) -> str:
+    return f"{gain['median']:.3f} ({gain['low']:.2f} to {gain['high']:.2f})"
+
+
+def _summary(record: dict[str, Any]) -> list[str]:
+    told = line(record)
+    least = round(LEAST_ACTED * told["of"] + 0.499)
+    below = [row["name"] for row in told["rows"] if row["gain"] < LEAST_GAIN]
+    return [
+        "| figure | measured | bar | |",
+        "|---|---|---|---|",
+        _judged("recipes in which something acts", f"{told['acted']} of {told['of']}", f"{least}")
+        + _met(told["acted"] >= least),
+        _judged("median gain of the first three kinds", f"{told['median']}", f"{LEAST_MEDIAN:.2f}")
+        + _met((told["median"] or 0) >= LEAST_MEDIAN),
+        _judged("median gain of all", f"{told['median_all']}", "-") + " |",
+        _judged("smallest gain", f"{told['worst']}", f"{LEAST_GAIN}") + _met(not below),
+    ]
+
+
+def _judged(figure: str, measured: str, bar: str) -> str:
+    return f"| {figure} | {measured} | {bar} |"
+
+
+def _met(met: bool) -> str:
+    return " met |" if met else " missed |"
+
+
+def _reasons(row: dict[str, Any]) -> list[str]:
+    return [
+        f"| {row['name']} | {SHORT[name]} | {'; '.join(whys).replace('|', '/')} |"
+        for name, whys in row["declined"].items()
+        if name != "mixed precision"
+    ]
+
+
+def _weights(row: dict[str, Any]) -> str:
+    cells = []
+    for key in ("weights", "weights_lossy"):
+        told = row[key]
+        cells += [told["verdict"], _distance(told["early"]), _distance(told["final"])]
+    return f"| {row['name']} | {' | '.join(cells)} |"
+
+
+def _distance(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0e}" if value else "0"
+
+
+def _rounded(value: float) -> float:
+    return round(value, 3)
+
+
+def last_line(record: dict[str, Any]) -> str:
+    return json.dumps(line(record))
