@@ -30,7 +30,8 @@ enum class Feature : std::size_t {
   kCompression,
   kPrecision,
   kCudaGraph,
-  kLoaderWorkers
+  kLoaderWorkers,
+  kCompile
 };
 
 struct FeatureRule {
@@ -54,8 +55,9 @@ inline constexpr std::array<std::string_view, 2> kOptimizerValues{"Auto", "Disab
 inline constexpr std::array<std::string_view, 2> kCommunicationValues{"Auto", "Disabled"};
 inline constexpr std::array<std::string_view, 4> kPrecisionValues{"Disabled", "TF32", "O1", "O2"};
 inline constexpr std::array<std::string_view, 2> kCudaGraphValues{"Auto", "Disabled"};
+inline constexpr std::array<std::string_view, 2> kCompileValues{"Auto", "Disabled"};
 /// In the order of Feature.
-inline constexpr std::array<FeatureRule, 7> kFeatures{{
+inline constexpr std::array<FeatureRule, 8> kFeatures{{
     FeatureRule{
         .name = "loader",
         .variable = "PACELINE_LOADER",
@@ -142,6 +144,18 @@ inline constexpr std::array<FeatureRule, 7> kFeatures{{
         .by_mode = true,
         .numerics = Numerics::kReordered,
         .needs = Feature::kLoader,
+    },
+    FeatureRule{
+        .name = "compile",
+        .variable = "PACELINE_COMPILE",
+        .values = kCompileValues,
+        .pattern = "",
+        .problem = "",
+        .remedy = "",
+        .fallback = "Disabled",
+        .by_mode = true,
+        .numerics = Numerics::kReordered,
+        .needs = std::nullopt,
     },
 }};
 

@@ -173,6 +173,9 @@ inline constexpr Variable kLoaderDeviceCopies{
     "program names",
     "Disabled",
     {"Auto", "Disabled"}};
+inline constexpr Variable kTuneAfter{
+    "PACELINE_TUNE_AFTER",
+    "seconds of training before a change is tried that must first prove its gain", "300"};
 inline constexpr Variable kCommunicationPlan{
     "PACELINE_COMMUNICATION_PLAN",
     "fixes how gradients are summed: the plan that paceline.explain() prints, for example "
@@ -242,6 +245,12 @@ inline constexpr Variable kLoaderWorkers{
     "Auto: loaders that have no worker processes get as many as their measured waits and the idle "
     "processors call for. A number, in quotes: they get that many.",
     "Disabled"};
+inline constexpr Variable kCompile{
+    "PACELINE_COMPILE",
+    "Auto: after some minutes of training PyTorch's compiler is tried on the model, in windows of "
+    "steps, and kept only if steps get quicker.",
+    "Disabled",
+    {"Auto", "Disabled"}};
 
 // What a person may set, in a pod template or around `paceline run`. Paceline sets all others.
 inline constexpr std::array kUsers{kDisable,
@@ -249,6 +258,7 @@ inline constexpr std::array kUsers{kDisable,
                                    kLibrary,
                                    kKernels,
                                    kLoaderDeviceCopies,
+                                   kTuneAfter,
                                    kCommunicationPlan,
                                    kSocketIfname,
                                    kSimd,
@@ -259,7 +269,8 @@ inline constexpr std::array kUsers{kDisable,
                                    kCommunicationCompression,
                                    kPrecision,
                                    kCudaGraph,
-                                   kLoaderWorkers};
+                                   kLoaderWorkers,
+                                   kCompile};
 
 constexpr bool is_users(std::string_view name) {
   for (const Variable& variable : kUsers)
@@ -312,6 +323,7 @@ inline constexpr std::array kAll{kSettings,
                                  kLibrary,
                                  kKernels,
                                  kLoaderDeviceCopies,
+                                 kTuneAfter,
                                  kCommunicationPlan,
                                  kSocketIfname,
                                  kSimd,
@@ -324,6 +336,7 @@ inline constexpr std::array kAll{kSettings,
                                  kCommunicationCompression,
                                  kPrecision,
                                  kCudaGraph,
-                                 kLoaderWorkers};
+                                 kLoaderWorkers,
+                                 kCompile};
 
 }  // namespace paceline::env

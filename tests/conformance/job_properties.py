@@ -214,6 +214,9 @@ CASES: dict[str, Case] = {
     "acceleration.loaderWorkers": Case(
         "Disabled", "4", look=told("loaderWorkers"), seen=("Disabled", "4")
     ),
+    "acceleration.compile": Case(
+        "Disabled", "Auto", look=told("compile"), seen=("Disabled", "Auto")
+    ),
     "network.gpuDirect": Case(
         "Preferred",
         "Disabled",

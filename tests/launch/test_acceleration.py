@@ -38,6 +38,7 @@ def explained(build: Path, folder: Path, spec: dict[str, Any]) -> dict[str, str]
         "communication": "gradients of DistributedDataParallel over our communicator: ",
         "precision": "mixed precision: ",
         "graphs": "CUDA graphs: ",
+        "compile": "compiled models, tried and kept where they gain: ",
     }.items():
         line = next(line for line in output.splitlines() if begins in line)
         told[name] = line.partition(begins)[2].partition(";")[0]
@@ -46,16 +47,17 @@ def explained(build: Path, folder: Path, spec: dict[str, Any]) -> dict[str, str]
 
 def test_auto_turns_on_what_keeps_to_the_class(build: Path, tmp_path: Path) -> None:
     told = explained(build, tmp_path, {"acceleration": {}})
-    graphs, precision = told.pop("graphs"), told.pop("precision")
+    graphs, precision, compiled = (told.pop(name) for name in ("graphs", "precision", "compile"))
     assert told == {"optimizer": "on for Adam, AdamW, SGD", "loader": "on", "communication": "on"}
     assert precision.startswith("off (PACELINE_PRECISION is not set"), "it is never a default"
+    assert compiled == "on" or "has no torch.nn.Module.compile" in compiled
     assert graphs == "off (no paceline.graph.WholeStep has captured one)"
 
 
 def test_a_class_leaves_out_what_exceeds_it(build: Path, tmp_path: Path) -> None:
     told = explained(build, tmp_path, {"acceleration": {"numerics": "Bitwise"}})
     assert told["loader"] == "on"
-    for name in ("optimizer", "communication"):
+    for name in ("optimizer", "communication", "compile"):
         assert "Bitwise" in told[name] and told[name].startswith("off"), told
 
 

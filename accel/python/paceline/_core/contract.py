@@ -13,6 +13,7 @@ DISABLE = "PACELINE_DISABLE"
 LIBRARY = "PACELINE_LIBRARY"
 KERNELS = "PACELINE_KERNELS"
 LOADER_DEVICE_COPIES = "PACELINE_LOADER_DEVICE_COPIES"
+TUNE_AFTER = "PACELINE_TUNE_AFTER"
 COMMUNICATION_PLAN = "PACELINE_COMMUNICATION_PLAN"
 SOCKET_IFNAME = "PACELINE_SOCKET_IFNAME"
 NUMERICS = "PACELINE_NUMERICS"
@@ -23,6 +24,7 @@ COMMUNICATION_COMPRESSION = "PACELINE_COMMUNICATION_COMPRESSION"
 PRECISION = "PACELINE_PRECISION"
 CUDA_GRAPH = "PACELINE_CUDA_GRAPH"
 LOADER_WORKERS = "PACELINE_LOADER_WORKERS"
+COMPILE = "PACELINE_COMPILE"
 
 # What may be written, where it is one of a few words.
 VALUES: dict[str, tuple[str, ...]] = {
@@ -34,11 +36,13 @@ VALUES: dict[str, tuple[str, ...]] = {
     COMMUNICATION: ("Auto", "Disabled"),
     PRECISION: ("Disabled", "TF32", "O1", "O2"),
     CUDA_GRAPH: ("Auto", "Disabled"),
+    COMPILE: ("Auto", "Disabled"),
 }
 # What holds where the variable is not set, or empty.
 DEFAULTS: dict[str, str] = {
     ATTEMPT: "0",
     LOADER_DEVICE_COPIES: "Disabled",
+    TUNE_AFTER: "300",
     NUMERICS: "Reordered",
     LOADER: "Disabled",
     OPTIMIZER: "Disabled",
@@ -47,6 +51,7 @@ DEFAULTS: dict[str, str] = {
     PRECISION: "Disabled",
     CUDA_GRAPH: "Auto",
     LOADER_WORKERS: "Disabled",
+    COMPILE: "Disabled",
 }
 # Ways, and of each setting: its type, the least value, the default.
 COMPRESSION: dict[str, dict[str, tuple[type, float, float]]] = {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TRACING = "step tracing"
 _TITLED = (reports.OPTIMIZERS, reports.LOADERS, reports.WORKERS, reports.COMMUNICATION)
-_ALL = (*_TITLED, reports.PRECISION, reports.OPERATORS, reports.GRAPHS)
+_ALL = (*_TITLED, reports.PRECISION, reports.OPERATORS, reports.GRAPHS, reports.COMPILE)
 
 model_given = ""  # class of the last model given to paceline.accelerate
 

@@ -8,6 +8,8 @@ from typing import Any, Callable
 
 # Tracing calls these with each optimizer that the program makes.
 optimizer_made: list[Callable[[Any], None]] = []
+# Tracing calls these with an optimizer whose step has ended.
+step_ended: list[Callable[[Any], None]] = []
 
 
 class _Indices:

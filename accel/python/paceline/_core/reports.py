@@ -68,6 +68,12 @@ GRAPHS = Feature(
     "Bitwise",
     "off (no paceline.graph.WholeStep has captured one)",
 )
+COMPILE = Feature(
+    "compile",
+    "compiled models, tried and kept where they gain",
+    "Reordered",
+    "off (PACELINE_COMPILE is not set)",
+)
 
 _reports: dict[str, Callable[[], Status]] = {}
 

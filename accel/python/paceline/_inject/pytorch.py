@@ -46,6 +46,8 @@ def on_torch() -> None:
         _try(_loaders, "PyTorch's loaders are left as they are")
     if is_asked(contract.PRECISION):
         _try(_precision, "models compute as they are written")
+    if is_asked(contract.COMPILE):
+        _try(_compiled, "models stay as they are")
     if _communication_is_asked():
         _try(_communication, "gradients are communicated by PyTorch")
 
@@ -104,6 +106,12 @@ def _loaders() -> None:
 
 def _precision() -> None:
     from paceline.amp import _patch
+
+    _patch.install()
+
+
+def _compiled() -> None:
+    from paceline.tune import _patch
 
     _patch.install()
 

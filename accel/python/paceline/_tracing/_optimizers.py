@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any, Callable
 
 from paceline._core import library as abi
-from paceline._core.marks import optimizer_indices, optimizer_made
+from paceline._core.marks import optimizer_indices, optimizer_made, step_ended
 from paceline._core.trace import trace
 from paceline._tracing._patching import accept, compiling, replace, say_once
 
@@ -64,6 +64,8 @@ def patch(torch: ModuleType) -> None:
                 return step(self, *args, **kwargs)
             finally:
                 library.optimizer_leave(index)
+                for ended in tuple(step_ended) if step_ended else ():
+                    ended(self)
 
         traced_step._paceline = True  # type: ignore[attr-defined]
         return traced_step

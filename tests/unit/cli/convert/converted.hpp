@@ -23,8 +23,7 @@ struct Converted {
   }
   /// Of the last role, which trains.
   std::vector<std::string> command() const {
-    return container(job["spec"]["roles"].size() - 1)
-        .value("command", std::vector<std::string>{});
+    return container(job["spec"]["roles"].size() - 1).value("command", std::vector<std::string>{});
   }
   /// "replicas x processes" of the last role.
   std::string shape() const {

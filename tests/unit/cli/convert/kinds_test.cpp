@@ -141,7 +141,7 @@ TEST(ConvertKinds, ModesAndMergedFieldsKeepTheirMeaning) {
   const Converted job =
       converted("x: &r {limits: {nvidia.com/gpu: 8}}\n" +
                 worker_job("command: [a], resources: {<<: *r}",
-                            "volumes: [{name: s, secret: {secretName: s, defaultMode: 0400}}]"));
+                           "volumes: [{name: s, secret: {secretName: s, defaultMode: 0400}}]"));
   EXPECT_EQ(job.container()["resources"]["limits"]["nvidia.com/gpu"], 8);
   EXPECT_EQ(job.pod()["volumes"][0]["secret"]["defaultMode"], 256);
 }

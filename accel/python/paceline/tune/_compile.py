@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.compile as a change that can be switched at a step's end.
+
+`nn.Module.compile` compiles a module in place: its class, state_dict and hooks stay. The module
+then calls `_compiled_call_impl`, and the eager way where that is None, so a switch costs an
+assignment and compiles nothing anew. Evaluation and calls without gradients stay eager: they would
+be compiled for themselves. Numerics class Reordered: operations are fused, and dropout draws other
+numbers.
+
+Whatever torch.compile cannot do leaves the module eager, with the reason.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import shutil
+import sysconfig
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from paceline._core.log import say
+from paceline.tune import _room
+from paceline.tune._roots import Roots
+
+NAME = "compile"
+BACKEND = "inductor"
+# Seconds after which no further graph is compiled.
+CAP = 120.0
+# Processes that compile, for each rank. PyTorch would start one for each processor, up to 32.
+THREADS = 4
+MOST_ROOTS = 4
+# Values for torch._dynamo.config while it is on. Errors leave a frame eager. Hooks that are added
+# later are seen.
+_DYNAMO = {"suppress_errors": True, "skip_nnmodule_hook_guards": False}
+# A second backward through a graph is not an error.
+_FUNCTORCH = {"donated_buffer": False}
+
+
+def why_never() -> str:
+    """Why no model can be compiled here, as far as PyTorch alone tells; empty if it can."""
+    module = torch.nn.Module
+    if not hasattr(module, "compile") or not hasattr(module, "_compiled_call_impl"):
+        return f"PyTorch {torch.__version__} has no torch.nn.Module.compile"
+    return ""
+
+
+def why_no_compiler(device: str) -> str:
+    """Why PyTorch could not make code for this kind of device; empty if it can."""
+    if device not in ("cpu", "cuda"):
+        return f"its parameters are on {device}"
+    if device == "cuda" and importlib.util.find_spec("triton") is None:
+        return "there is no Triton: install the package triton"
+    if device == "cuda" and torch.cuda.get_device_capability()[0] < 7:
+        return "Triton needs a GPU of compute capability 7.0 or more"
+    named = os.environ.get("CXX")
+    if shutil.which(named) is None if named else not any(map(shutil.which, ("g++", "clang++"))):
+        return "there is no C++ compiler: install g++ in the image, or set CXX"
+    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
+        return "Python's headers are missing: install python3-dev in the image"
+    return ""
+
+
+def why_not(root: Any) -> str:
+    """Why this module is left eager; empty if it may be compiled."""
+    kind = type(root)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    for part in root.modules():
+        if getattr(part, "_compiled_call_impl", None) is not None or _is_compiled(part):
+            return "the program compiles it itself"
+        if isinstance(part, torch.jit.ScriptModule):
+            return f"{type(part).__qualname__} in it is TorchScript"
+        if type(part).__name__ in ("FullyShardedDataParallel", "DataParallel"):
+            return f"{type(part).__name__} cannot be compiled"
+    if kind.__call__ is not torch.nn.Module.__call__:
+        return f"{name} replaces __call__"
+    if kind.__module__.startswith("deepspeed."):
+        return "DeepSpeed's engine compiles by its own setting"
+    devices = {parameter.device.type for parameter in root.parameters()}
+    if len(devices) != 1:
+        return f"its parameters are on {' and '.join(sorted(devices))}"
+    return why_no_compiler(devices.pop())
+
+
+def _is_compiled(part: Any) -> bool:
+    return type(part).__name__ == "OptimizedModule"
+
+
+class _Guarded:
+    """What a module calls while it is compiled. Copies of the module, and pickled ones, are eager:
+    they get None in its place.
+    """
+
+    def __init__(self, change: Compile, root: Any, compiled: Any) -> None:
+        self._change, self._root, self._compiled = change, root, compiled
+
+    def __reduce__(self) -> Any:
+        return type(None), ()
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        if not (self._root.training and torch.is_grad_enabled()):
+            return self._root._call_impl(*args, **options)
+        try:
+            return self._compiled(*args, **options)
+        except Exception as error:
+            if not _is_of_the_compiler(error):
+                raise
+            self._change.failed_with(error)
+            return self._root._call_impl(*args, **options)
+
+
+class Compile:
+    """The modules that a program trains, compiled."""
+
+    name = NAME
+
+    def __init__(self) -> None:
+        self._watch = Roots()
+        self._roots: list[Any] = []
+        self._compiled: list[Any] = []
+        self._began = 0.0
+        self._before: list[tuple[Any, str, Any]] = []
+        self.failed = ""
+
+    def observe(self) -> None:
+        """Begins to look for the modules. `why_not` ends that."""
+        self._watch.begin()
+
+    def why_not(self) -> str:
+        """Why nothing is tried; empty if it may be."""
+        self._roots = self._watch.end()
+        if not self._roots:
+            return "the program calls no module in training mode"
+        if len(self._roots) > MOST_ROOTS:
+            return f"the program trains {len(self._roots)} modules by themselves"
+        if self._watch.differentiates_twice:
+            return "the program differentiates twice (create_graph=True), which cannot be compiled"
+        return next(filter(None, map(why_not, self._roots)), "") or _room.why_not()
+
+    def use(self, on: bool) -> None:
+        """Has the next step compiled, or eager."""
+        if on and not self._compiled:
+            self._prepare()
+        for root, compiled in zip(self._roots, self._compiled):
+            root._compiled_call_impl = compiled if on and not self.failed else None
+
+    def drop(self) -> None:
+        """Leaves the modules eager for good."""
+        self.use(False)
+        self._roots, self._compiled = [], []
+        while self._before:
+            setattr(*self._before.pop())
+
+    def _prepare(self) -> None:
+        import torch._dynamo
+        import torch._functorch.config
+        import torch._inductor.config
+
+        self._set(torch._dynamo.config, _DYNAMO)
+        self._set(torch._functorch.config, _FUNCTORCH)
+        threads = min(THREADS, torch._inductor.config.compile_threads)
+        self._set(torch._inductor.config, {"compile_threads": threads})
+        logging.getLogger("torch._dynamo").setLevel(logging.ERROR)  # of each frame that stays eager
+        self._began = time.monotonic()
+        for root in self._roots:
+            root.compile(backend=self._backend)
+            self._compiled.append(_Guarded(self, root, root._compiled_call_impl))
+            root._compiled_call_impl = None
+
+    def _set(self, config: Any, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            if hasattr(config, name):
+                self._before.append((config, name, getattr(config, name)))
+                setattr(config, name, value)
+
+    def _backend(self, graph: Any, inputs: Any, **options: Any) -> Any:
+        import torch._dynamo
+
+        if time.monotonic() - self._began > CAP:
+            return graph.forward
+        return torch._dynamo.lookup_backend(BACKEND)(graph, inputs, **options)
+
+    def failed_with(self, error: Exception) -> None:
+        self.failed = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+        say(f"a model is left eager: {self.failed}")
+        self.use(False)
+
+    def about(self) -> str:
+        """How it was compiled, for readers."""
+        try:
+            from torch._dynamo.utils import counters
+
+            graphs = counters["stats"]["unique_graphs"]
+            breaks = sum(counters["graph_break"].values())
+        except Exception:  # the counters are PyTorch's own business
+            return ""
+        names = ", ".join(type(root).__qualname__ for root in self._roots)
+        return f"{names}: {graphs} graphs, {breaks} breaks between them"
+
+
+def _is_of_the_compiler(error: Exception) -> bool:
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        return True
+    return any(
+        kind.__module__.startswith(("torch._dynamo", "torch._inductor"))
+        for kind in type(error).__mro__
+    )

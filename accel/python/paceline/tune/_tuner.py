@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a change is tried, and what follows.
+
+A trial costs time once, and its gain comes with every later step. How long a job will run is
+unknown; a job that has run for some minutes will probably run for as long again. So a trial begins
+after AFTER seconds of training. PACELINE_TUNE_AFTER sets another time.
+
+What is kept is tried again after 128 steps, then after twice as many, and so on, since training may
+change. All of it happens at the ends of steps, in the thread that trains.
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import time
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
+
+import torch
+
+from paceline._core import contract, marks
+from paceline._core.environment import setting
+from paceline._core.log import say
+from paceline.tune import _report
+from paceline.tune._ranks import Ranks
+from paceline.tune._trial import Trial, Verdict
+
+WARM_STEPS = 16  # first steps of a program, which are no guide
+OBSERVED_STEPS = 4
+USUAL_STEPS = 8
+FIRST_GAP, LONGEST_GAP = 128, 16384  # steps until what was kept is tried again
+# Seconds that the windows of a trial may cost: 2 % of half an hour.
+BUDGET = 36.0
+
+Steps = Generator[None, float, Any]
+
+
+class Change(Protocol):
+    """What can be switched at a step's end."""
+
+    name: str
+    failed: str
+
+    def observe(self) -> None: ...
+    def why_not(self) -> str: ...
+    def use(self, on: bool) -> None: ...
+    def drop(self) -> None: ...
+    def about(self) -> str: ...
+
+
+class Tuner:
+    """Tries one change. `step_ended` is called at the end of every step."""
+
+    def __init__(
+        self,
+        change: Change,
+        first_budget: float,
+        after: float,
+        clock: Callable[[], float] = time.perf_counter,
+        ranks: Callable[[], Ranks] | None = None,
+    ) -> None:
+        self._change, self._first_budget, self._after = change, first_budget, after
+        self._clock = clock
+        self._make_ranks = ranks or functools.partial(Ranks, f"tuner of {change.name}")
+        self._last: float | None = None
+        self._life = self._live()
+        next(self._life)
+        self.ended = False
+
+    def step_ended(self) -> None:
+        """Never raises: what fails leaves the program as it was."""
+        now = self._clock()
+        last, self._last = self._last, now
+        if last is None or self.ended:
+            return
+        try:
+            self._life.send(now - last)
+        except StopIteration:
+            self.ended = True
+        except Exception as error:
+            self.ended = True
+            self._leave(f"{type(error).__name__}: {error}")
+
+    def _leave(self, why: str) -> None:
+        _report.left(self._change.name, why)
+        try:
+            self._change.drop()
+        except Exception as error:
+            say(f"{self._change.name} could not be undone: {type(error).__name__}: {error}")
+
+    # -- one step after the other; each `yield` gives the seconds of the next step
+
+    def _live(self) -> Steps:
+        self._ranks = yield from self._wait()
+        self._change.observe()
+        yield from self._pass(OBSERVED_STEPS)
+        why = self._ranks.all_can(self._change.why_not())
+        if why:
+            self._leave(why)
+            return
+        seconds = yield from self._pass(USUAL_STEPS)
+        usual = self._ranks.greatest(statistics.median(seconds))
+        _report.waits("it is being tried")
+        verdict = yield from self._try(usual, again=False)
+        gap = FIRST_GAP
+        while verdict.kept:
+            seconds = yield from self._pass(gap)
+            usual = self._ranks.greatest(statistics.median(seconds[-USUAL_STEPS:]))
+            verdict = yield from self._try(usual, again=True)
+            gap = min(2 * gap, LONGEST_GAP)
+
+    def _wait(self) -> Generator[None, float, Ranks]:
+        _report.waits(f"it is tried after {self._after:.0f} s of training")
+        yield from self._pass(WARM_STEPS)
+        ranks = self._make_ranks()
+        began, step, begins = self._clock(), WARM_STEPS, None
+        while begins is None or step < begins:
+            if begins is None:
+                begins = ranks.begins_at(step, self._clock() - began >= self._after)
+            if begins is None or step < begins:
+                yield
+                step += 1
+        return ranks
+
+    def _pass(self, steps: int) -> Generator[None, float, list[float]]:
+        seconds = []
+        for _ in range(steps):
+            seconds.append((yield))
+        return seconds
+
+    def _try(self, usual: float, again: bool) -> Generator[None, float, Verdict]:
+        trial = Trial(
+            usual,
+            first_budget=self._first_budget,
+            budget=BUDGET,
+            again=again,
+            agreed=self._ranks.agreed,
+        )
+        used = again
+        verdict = None
+        while verdict is None:
+            if trial.with_it != used:
+                used = trial.with_it
+                self._change.use(used)
+                self._settle()
+            verdict = trial.step((yield))
+            if self._change.failed:
+                verdict = trial.fail(self._change.failed)
+        about = self._change.about()
+        if verdict.kept:
+            self._change.use(True)
+        else:
+            self._change.drop()
+        _report.judged(self._change.name, verdict, about)
+        if not again or not verdict.kept:
+            word = "kept" if verdict.kept else "rolled back"
+            say(f"{self._change.name}: {word}: {verdict.reason}")
+        return verdict
+
+    def _settle(self) -> None:
+        """Lets the device end what it has, so that its time counts for the right window."""
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+            self._last = self._clock()
+
+
+def after() -> float:
+    """Seconds of training before a trial."""
+    said = setting(contract.TUNE_AFTER)
+    try:
+        seconds = float(said)
+        if seconds >= 0:
+            return seconds
+    except ValueError:
+        pass
+    say(f"{contract.TUNE_AFTER} is {said!r}: it must be a number of seconds; the default holds")
+    return float(contract.DEFAULTS[contract.TUNE_AFTER])
+
+
+def drive(tuner: Tuner) -> Callable[[], None]:
+    """Has the first optimizer of the program drive it. Returns a function that ends that."""
+
+    def ended(optimizer: Any) -> None:
+        if marks.optimizer_indices.of(optimizer) == 0:
+            tuner.step_ended()
+            if tuner.ended:
+                end()
+
+    def end() -> None:
+        if ended in marks.step_ended:
+            marks.step_ended.remove(ended)
+
+    marks.step_ended.append(ended)
+    return end

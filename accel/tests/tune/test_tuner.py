@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tuner keeps and leaves, on machines that are made up: no clock, no compiler, no wait."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(
+    0,
+    str(
+        Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
+        / "runtime"
+        / "python"
+    ),
+)
+
+from paceline.tune import _pairs, _report, _tuner  # noqa: E402
+from paceline.tune._ranks import Ranks  # noqa: E402
+from paceline.tune._trial import Trial, Verdict  # noqa: E402
+
+StepTime = Callable[[int, bool], float]  # number of the step, with it or without -> seconds
+
+
+class Fake:
+    """A change that notes how it is used."""
+
+    name = "fake"
+
+    def __init__(self, why: str = "", fails_at: int = 0) -> None:
+        self.why, self.fails_at, self.failed = why, fails_at, ""
+        self.on = self.observed = self.dropped = False
+        self.uses: list[bool] = []
+
+    def observe(self) -> None:
+        self.observed = True
+
+    def why_not(self) -> str:
+        return self.why
+
+    def use(self, on: bool) -> None:
+        self.on = on
+        self.uses.append(on)
+
+    def drop(self) -> None:
+        self.on, self.dropped = False, True
+
+    def about(self) -> str:
+        return "fake graphs"
+
+
+def run(change: Fake, steps: int, seconds: StepTime, after: float = 1.0) -> float:
+    """Trains; returns the seconds that it took."""
+    _report.forget()
+    now = 0.0
+    tuner = _tuner.Tuner(change, 120.0, after, clock=lambda: now)
+    for step in range(steps):
+        now += seconds(step, change.on)
+        if change.fails_at and len(change.uses) == change.fails_at:
+            change.failed = "the compiler says no"
+        tuner.step_ended()
+    return now
+
+
+def noisy(gain: float, seed: int = 0, noise: float = 0.05) -> StepTime:
+    """A busy machine: its speed drifts by 20 % and more, and one step in 40 takes 8 times as long."""
+    random_of = random.Random(seed)
+
+    def seconds(step: int, on: bool) -> float:
+        drift = 1 + 0.2 * math.sin(step / 300) + 0.1 * math.sin(step / 37)
+        spike = 8.0 if random_of.random() < 1 / 40 else 1.0
+        return 0.1 * drift * spike * random_of.lognormvariate(0, noise) / (gain if on else 1.0)
+
+    return seconds
+
+
+def test_a_change_that_gains_is_kept_and_one_that_loses_is_rolled_back() -> None:
+    for gain, kept in ((1.3, True), (1.1, True), (0.85, False)):
+        change = Fake()
+        run(change, 1500, noisy(gain))
+        assert change.on is kept, (gain, _report._status().seen)
+        assert change.dropped is not kept
+
+
+def test_what_changes_nothing_is_kept_in_fewer_than_one_of_fifty_trials() -> None:
+    kept = 0
+    for seed in range(200):
+        change = Fake()
+        run(change, 900, noisy(1.0, seed))
+        kept += change.on
+    assert kept <= 4, kept
+
+
+def test_a_gain_of_a_tenth_is_found_on_a_busy_machine() -> None:
+    found = 0
+    for seed in range(50):
+        change = Fake()
+        run(change, 900, noisy(1.10, seed))
+        found += change.on
+    assert found >= 45, found
+
+
+def test_the_cost_of_something_useless_is_bounded() -> None:
+    change = Fake()
+    with_it = run(change, 4000, lambda step, on: 0.3 if on else 0.1)
+    without = 4000 * 0.1
+    assert not change.on
+    assert with_it - without < _tuner.BUDGET, with_it - without
+
+
+def test_first_steps_that_take_too_long_end_the_trial() -> None:
+    change = Fake()
+    run(change, 200, lambda step, on: 130.0 if on else 0.1)
+    assert change.dropped
+    assert change.uses == [True]
+    assert "its first steps cost 130 s" in _report._status().seen[0]["text"]
+
+
+def test_steps_of_two_kinds_do_not_mislead() -> None:
+    """As of two optimizers, or of an update of the target network in every other step."""
+    for period in (2, 3, 5):
+        change = Fake()
+        run(change, 1500, lambda step, on, period=period: 0.3 if step % period == 0 else 0.05)
+        assert not change.on, period
+
+
+def test_evaluations_do_not_mislead() -> None:
+    random_of = random.Random(1)
+
+    def seconds(step: int, on: bool) -> float:
+        evaluates = 5.0 if step % 50 == 49 else 0.0
+        return evaluates + 0.1 * random_of.lognormvariate(0, 0.02) / (1.15 if on else 1.0)
+
+    change = Fake()
+    run(change, 2000, seconds)
+    assert change.on
+
+    change = Fake()
+    run(change, 2000, lambda step, on: seconds(step, False))
+    assert not change.on
+
+
+def test_what_helps_first_and_hurts_later_is_rolled_back() -> None:
+    random_of = random.Random(2)
+    kept_until = 450
+
+    def seconds(step: int, on: bool) -> float:
+        gain = 1.2 if step < kept_until else 0.8
+        return 0.1 * random_of.lognormvariate(0, 0.03) / (gain if on else 1.0)
+
+    change = Fake()
+    total = run(change, 20_000, seconds)
+    assert change.dropped
+    assert total < 20_000 * 0.1 * 1.01, "it cost more than 1 %"
+
+
+def test_what_is_kept_is_looked_at_again_and_stays() -> None:
+    change = Fake()
+    total = run(change, 20_000, noisy(1.2, 3))
+    assert change.on
+    assert change.uses.count(False) > 12, "it was not looked at again"
+    without = run(Fake("off"), 20_000, noisy(1.2, 3))
+    assert total < without / 1.17
+
+
+def test_why_a_change_is_not_tried() -> None:
+    change = Fake("there is no C++ compiler")
+    run(change, 200, noisy(1.0))
+    assert change.observed
+    assert change.dropped
+    assert change.uses == []
+    assert _report._status().seen[0]["text"] == "left as it is: there is no C++ compiler"
+
+
+def test_a_change_that_fails_is_undone() -> None:
+    change = Fake(fails_at=1)
+    run(change, 500, noisy(1.3))
+    assert change.dropped
+    assert "the compiler says no" in _report._status().seen[0]["text"]
+
+
+def test_a_short_program_is_left_alone() -> None:
+    change = Fake()
+    run(change, 100, lambda step, on: 0.1, after=300.0)
+    assert not change.observed
+
+
+class Store:
+    """As much of a store as ranks of one process need."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+
+    def set(self, key: str, value: str) -> None:
+        self.values[key] = value
+
+    def get(self, key: str) -> bytes:
+        return self.values[key].encode()
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self.values for key in keys)
+
+    def wait(self, keys: list[str], _: object) -> None:
+        if not self.check(keys):
+            raise RuntimeError("timed out")
+
+
+def ranks_of(count: int) -> list[Ranks]:
+    store, found = Store(), []
+    for rank in range(count):
+        one = Ranks("test")
+        one._store, one._name, one.rank, one.count = store, "tuner", rank, count
+        found.append(one)
+    return found
+
+
+def test_ranks_begin_at_the_step_that_rank_0_names() -> None:
+    zero, one = ranks_of(2)
+    assert one.begins_at(16, True) is None
+    assert zero.begins_at(17, False) is None
+    assert zero.begins_at(18, True) == 64
+    assert one.begins_at(19, False) is None  # it looks each 16 steps
+    assert one.begins_at(32, False) == 64
+
+
+def test_ranks_average_their_pairs_and_all_leave_with_one() -> None:
+    zero, one = ranks_of(2)
+    zero._store.set("tuner/look 1/1", '{"ratios": [0.2, 0.4], "why": ""}')
+    ratios, why = zero.agreed([0.0, 0.2], "")
+    assert (list(ratios), why) == (pytest.approx([0.1, 0.3]), "")
+    one._looks = 1
+    assert one.agreed((), "its first steps cost 130 s") == ((), "its first steps cost 130 s")
+    assert zero.agreed([0.1], "")[1] == "its first steps cost 130 s"
+
+
+def test_a_rank_that_stays_away_is_an_error_and_not_a_hang() -> None:
+    zero, _ = ranks_of(2)
+    with pytest.raises(RuntimeError):
+        zero.agreed([0.1], "")
+
+
+def verdict_of(trial: Trial, seconds: Callable[[bool], float]) -> Verdict:
+    for _ in range(100_000):
+        verdict = trial.step(seconds(trial.with_it))
+        if verdict is not None:
+            return verdict
+    raise AssertionError("no verdict")
+
+
+def test_windows_are_long_enough_and_few() -> None:
+    """A window takes half a second, so that a switch and a clock do not matter."""
+    assert Trial(0.001)._steps == 64
+    assert Trial(0.02)._steps == 28
+    assert Trial(3.0)._steps == 4
+
+
+def test_intervals_hold_the_truth() -> None:
+    """Of a gain of 7 % the interval at the verdict holds 7 % in nearly all trials."""
+    held = 0
+    for seed in range(100):
+        seconds = noisy(1.07, seed)
+        steps = iter(range(10**6))
+        gain = verdict_of(Trial(0.1), lambda on: seconds(next(steps), on)).gain  # noqa: B023
+        assert gain is not None
+        held += gain.low <= 0.07 <= gain.high
+    assert held >= 95, held
+
+
+def test_pairs_of_one_speed_are_decided() -> None:
+    """Without any noise the interval is a point."""
+    gain = _pairs.gain_of([0.0] * 6)
+    assert (gain.low, gain.high) == (0.0, 0.0)
+    assert _pairs.decide(gain) is False
+    assert _pairs.still_gains(_pairs.gain_of([0.0] * 24)) is False
