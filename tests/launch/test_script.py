@@ -50,9 +50,9 @@ def test_one_process_starts_as_plain_python_does(build: Path, tmp_path: Path) ->
     assert code == 0, output
     assert "[0] given ['--lr', '1', '-n', '3', '$(HOME)'] []" in output, output
     assert "steps               32" in output, output
-    assert "AdamW: 2 tensors fused on the CPU" in output.partition("acceleration of rank 0")[2], (
-        output
-    )
+    acted = output.partition("acceleration of rank 0")[2]
+    assert "AdamW: 2 tensors fused on the CPU" in acted, output
+    assert "mixed precision" not in acted, "nobody asked for it"
 
 
 def test_several_processes_are_ranks(build: Path, tmp_path: Path) -> None:

@@ -93,9 +93,9 @@ def explain() -> str:
     return "\n".join(lines + _feature_lines(found))
 
 
-def _feature_lines(found: dict[str, Any]) -> list[str]:
+def _feature_lines(found: dict[str, Any], shown: tuple[reports.Feature, ...] = _ALL) -> list[str]:
     lines = []
-    for feature in _ALL:
+    for feature in shown:
         told = found[feature.name]
         numerics = "" if feature is reports.OPERATORS else f"; numerics class {told['numerics']}"
         lines.append(f"{feature.title}: {told['_said']}{numerics}")
@@ -110,4 +110,7 @@ def write_at_exit(path: str) -> None:
     if trace.reason != ENDED or os.environ.get("RANK", "0") != "0":
         return
     with contextlib.suppress(OSError):  # the program's end must not change for a report
-        Path(path).write_text("\n".join(_feature_lines(features())) + "\n")
+        found = features()
+        # A feature registers when the job asks for it, or the program uses it.
+        shown = tuple(feature for feature in _ALL if reports.is_registered(feature))
+        Path(path).write_text("\n".join(_feature_lines(found, shown)) + "\n")
