@@ -165,6 +165,9 @@ class Run:
             "HF_HUB_OFFLINE": "1",
             "HF_HOME": str(self.folder / "huggingface"),
             "TQDM_DISABLE": "1",
+            # Threads of OpenMP spin while they wait. On shared processors they would spin in the
+            # time of the thread that they wait for.
+            "OMP_WAIT_POLICY": "passive",
         }
         if JOB[self.variant].get("mode") == "Disabled":
             environment["PACELINE_DISABLE"] = "1"

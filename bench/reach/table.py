@@ -115,6 +115,7 @@ def _beginning(record: dict[str, Any]) -> list[str]:
         " A gain is the median ratio of the pairs.",
         "- In brackets: the interval of 95 % of a bootstrap over the pairs.",
         "- Without: the same launcher with `PACELINE_DISABLE=1`.",
+        "- All runs have `OMP_WAIT_POLICY=passive`, since the processors are shared.",
         "",
     ]
 
