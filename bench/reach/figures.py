@@ -12,7 +12,14 @@ RESAMPLES = 2000
 CONFIDENCE = 0.95
 
 # Names of features as explain() tells them, for what acts on a script as it stands.
-FEATURES = ("loader", "fused optimizers", "communication", "mixed precision")
+FEATURES = (
+    "loader",
+    "loader workers",
+    "fused optimizers",
+    "communication",
+    "compile",
+    "mixed precision",
+)
 
 # Largest distance of weights that a class may bring in the steps of the warm-up, relative to the
 # weights. Training amplifies rounding, so the distance at the end says less.

@@ -55,7 +55,7 @@ def row_of(recipe: Recipe, runs: dict[str, Run]) -> dict[str, Any]:
         "gain": figures.gain(without, runs["with"].windows).told(),
         "control": figures.gain(without, runs["again"].windows).told(),
         "lossy": figures.gain(without, runs["lossy"].windows).told(),
-        "seconds": {name: run.windows for name, run in runs.items()},
+        "seconds": {name: [round(one, 6) for one in run.windows] for name, run in runs.items()},
     }
     for key, variant, numerics in (
         ("weights", "with", "Reordered"),
@@ -78,7 +78,7 @@ def said(row: dict[str, Any]) -> str:
     return f"{row['name']}: {', '.join(row['acted']) or 'nothing acted'}; {', '.join(figures_of)}"
 
 
-def run_all(chosen: list[Recipe], place: Place, out: Path) -> dict[str, Any]:
+def run_all(chosen: list[Recipe], place: Place, out: Path, most: int) -> dict[str, Any]:
     """Measures the recipes, and writes the record after each. Rows of other recipes stay in it."""
     record: dict[str, Any] = {"failed": {}, "rows": []}
     if out.exists():
@@ -92,7 +92,7 @@ def run_all(chosen: list[Recipe], place: Place, out: Path) -> dict[str, Any]:
     for recipe in chosen:
         folder = Path(tempfile.mkdtemp(prefix="reach-"))
         try:
-            runs = measure(recipe, folder, place)
+            runs = measure(recipe, folder, place, most)
             row = row_of(recipe, runs)
             rows = [one for one in record["rows"] if one["name"] != recipe.name]
             record["rows"] = sorted([*rows, row], key=lambda one: order.index(one["name"]))
@@ -114,6 +114,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="recipes (default: all)")
     parser.add_argument("--build", type=Path, required=True, help="build with bin/ and runtime/")
     parser.add_argument("--out", type=Path, help="record to write (default: a temporary file)")
+    parser.add_argument("--windows", type=int, default=1000, help="most windows of a run")
     parser.add_argument("--page", type=Path, help="page to write")
     parser.add_argument("--read", type=Path, help="measure nothing, read this record")
     arguments = parser.parse_args()
@@ -125,7 +126,7 @@ def main() -> int:
             subprocess.run([sys.executable, HERE / "data.py", data], check=True)
             place = Place(arguments.build.resolve(), Path(data), Path(sys.executable))
             out = arguments.out or Path(data) / "record.json"
-            record = run_all(chosen, place, out)
+            record = run_all(chosen, place, out, arguments.windows)
     if not record["rows"]:
         print("reach: no recipe has run to its end", file=sys.stderr)
         return 1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a recipe as it is, and measures windows of its steps. It is the same with and without
-Paceline, and knows Paceline for one thing: where it is on, `paceline.explain()` is asked after the
-last window.
+Paceline, and knows Paceline for one thing: where it is on, `paceline.explain()` is asked after
+each window.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Steps:
     waits for its word: the bench lets one run go on at a time.
     """
 
-    def __init__(self, gate: socket.socket | None, first: int, window: int, count: int) -> None:
-        self._gate, self._first, self._window, self._count = gate, first, window, count
+    def __init__(self, gate: socket.socket | None, first: int, window: int) -> None:
+        self._gate, self._first, self._window = gate, first, window
         self._done = 0
         self._began = 0.0
         self._counted: int | None = None
@@ -58,7 +58,6 @@ class Steps:
             keep_weights(of)
         if since > 0:
             told["seconds"] = (time.perf_counter() - self._began) / self._window
-        if self._done + self._window > self._count:
             device = torch.cuda.get_device_name() if torch.cuda.is_initialized() else "CPU"
             told |= {"explained": explained(), "device": device, "torch": torch.__version__}
         self._gate.sendall(json.dumps(told).encode() + b"\n")
@@ -120,14 +119,13 @@ def main() -> int:
     parser.add_argument("--gate", required=True, help="Unix socket on which the bench listens")
     parser.add_argument("--warm-up", type=int, required=True)
     parser.add_argument("--window", type=int, required=True)
-    parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--mark", choices=("optimizer", "backward"), required=True)
     arguments = parser.parse_args()
     gate = None
     if os.environ.get("RANK", "0") == "0":
         gate = socket.socket(socket.AF_UNIX)
         gate.connect(arguments.gate)
-    steps = Steps(gate, arguments.warm_up, arguments.window, arguments.steps)
+    steps = Steps(gate, arguments.warm_up, arguments.window)
     (watch_optimizers if arguments.mark == "optimizer" else watch_backward)(steps)
     sys.argv = [str(arguments.recipe)]
     runpy.run_path(str(arguments.recipe), run_name="__main__")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from typing import Any
 
@@ -15,8 +16,10 @@ LEAST_GAIN = 0.99
 
 SHORT = {
     "loader": "loader",
+    "loader workers": "workers",
     "fused optimizers": "optimizer",
     "communication": "communication",
+    "compile": "compile",
     "mixed precision": "precision",
 }
 
@@ -115,6 +118,7 @@ def _beginning(record: dict[str, Any]) -> list[str]:
         " A gain is the median ratio of the pairs.",
         "- In brackets: the interval of 95 % of a bootstrap over the pairs.",
         "- Without: the same launcher with `PACELINE_DISABLE=1`.",
+        "- Runs are shorter than the five minutes after which a model is compiled on trial.",
         "- All runs have `OMP_WAIT_POLICY=passive`, since the processors are shared.",
         "",
     ]
@@ -133,7 +137,8 @@ def _gain(gain: dict[str, float]) -> str:
 
 def _summary(record: dict[str, Any]) -> list[str]:
     told = line(record)
-    least = round(LEAST_ACTED * told["of"] + 0.499)
+    rows = record["rows"]
+    least = math.ceil(LEAST_ACTED * told["of"])
     below = [row["name"] for row in told["rows"] if row["gain"] < LEAST_GAIN]
     return [
         "| figure | measured | bar | |",
@@ -144,7 +149,17 @@ def _summary(record: dict[str, Any]) -> list[str]:
         + _met((told["median"] or 0) >= LEAST_MEDIAN),
         _judged("median gain of all", f"{told['median_all']}", "-") + " |",
         _judged("smallest gain", f"{told['worst']}", f"{LEAST_GAIN}") + _met(not below),
+        _judged("gains whose interval lies above 1", _count(rows, "gain", 1), "-") + " |",
+        _judged("gains whose interval lies below 1", _count(rows, "gain", -1), "-") + " |",
+        _judged("controls whose interval leaves out 1", _count(rows, "control", 0), "0") + " |",
     ]
+
+
+def _count(rows: list[dict[str, Any]], key: str, side: int) -> str:
+    """How many intervals lie above 1 (side 1), below (-1), or either (0)."""
+    above = sum(row[key]["low"] > 1 for row in rows)
+    below = sum(row[key]["high"] < 1 for row in rows)
+    return f"{above if side > 0 else below if side < 0 else above + below} of {len(rows)}"
 
 
 def _judged(figure: str, measured: str, bar: str) -> str:
@@ -159,7 +174,7 @@ def _reasons(row: dict[str, Any]) -> list[str]:
     return [
         f"| {row['name']} | {SHORT[name]} | {'; '.join(whys).replace('|', '/')} |"
         for name, whys in row["declined"].items()
-        if name != "mixed precision"
+        if name not in ("mixed precision", "compile")
     ]
 
 

@@ -125,6 +125,8 @@ def test_the_page_says_what_misses_its_bar_and_what_declined() -> None:
     assert "| recipes in which something acts | 2 of 3 | 3 | missed |" in page
     assert "| median gain of the first three kinds | 1.25 | 1.10 | met |" in page
     assert "| smallest gain | 0.9 | 0.99 | missed |" in page
+    assert "| gains whose interval lies above 1 | 2 of 3 | - | |" in page
+    assert "| gains whose interval lies below 1 | 0 of 3 | - | |" in page
     assert "| three | loader | no workers |" in page
     assert "not asked" not in page
     assert "| one | as Reordered | 1e-07 | - | as Reordered | 1e-07 | - |" in page
