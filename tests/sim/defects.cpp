@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/sim/defects.hpp"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "common/contract/labels.hpp"
@@ -12,7 +14,28 @@ using nlohmann::json;
 
 const json::json_pointer kPlacedSpec("/status/placement/spec");
 const json::json_pointer kTemplate("/spec/roles/0/template/spec");
+const json::json_pointer kState("/containerStatuses/0/state");
 const json::json_pointer kExitCode("/status/containerStatuses/0/state/terminated/exitCode");
+
+bool misjudges(Defect defect) {
+  return defect == Defect::kBlamesEvictions || defect == Defect::kForgivesKills ||
+         defect == Defect::kMissesImages;
+}
+
+/// Changes what the status of a pod says of its end, or of what it waits for.
+void misread(Defect defect, json& status) {
+  if (defect == Defect::kBlamesEvictions) {
+    status.erase("conditions");
+    status.erase("reason");
+  } else if (status.contains(kState)) {
+    json& state = status.at(kState);
+    if (defect == Defect::kMissesImages) {
+      state.erase("waiting");
+    } else if (state.contains("terminated") && state["terminated"]["exitCode"] == 137) {
+      state["terminated"] = {{"exitCode", contract::kExitTerminated}};
+    }
+  }
+}
 
 bool is(const kube::Resource& resource, const kube::Resource& other) {
   return resource.plural == other.plural;
@@ -69,6 +92,19 @@ std::optional<std::string> seen_through(Defect defect, const kube::Resource& res
       pod[kExitCode.parent_pointer()] = {{"exitCode", contract::kExitTerminated}};
     }
     return pod.dump();
+  } else if (is(resource, kube::kPods) && misjudges(defect)) {
+    json pod = json::parse(object);
+    if (pod.contains("status")) misread(defect, pod["status"]);
+    return pod.dump();
+  } else if (defect == Defect::kStopsAllForOne && is(resource, kube::kTrainingJobs)) {
+    json job = json::parse(object);
+    const json& roles = job["spec"]["roles"];
+    const auto has = [&](const char* kind) {
+      return std::ranges::any_of(roles, [&](const json& role) { return role["kind"] == kind; });
+    };
+    if (has("ParameterServer") && !has("Scheduler"))
+      job["spec"]["framework"]["type"] = "TensorFlow";
+    return job.dump();
   } else if (defect == Defect::kOneJobStopsAll && is(resource, kube::kTrainingJobs)) {
     json job = json::parse(object);
     // A simulated template has other fields only if one of them has a wrong type.

@@ -38,6 +38,10 @@ enum class Defect {
   kForgetsThePlacedSpec,
   kForgetsSuccess,   // takes a success for a loss
   kRetriesRefusals,  // tries a refused pod again, instead of taking back its set
+  kBlamesEvictions,  // takes an eviction for a failure of the job
+  kForgivesKills,    // takes a killed container for one that was stopped from outside
+  kStopsAllForOne,   // takes every job with parameter servers for one of TensorFlow
+  kMissesImages,     // does not see why a container waits
   kOneJobStopsAll,   // schedules nothing while one job is invalid
 };
 

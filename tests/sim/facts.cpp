@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "common/contract/roles.hpp"
+
 namespace paceline::sim {
 namespace {
 
@@ -73,6 +75,7 @@ PodFacts read_pod(const json& pod, const PodFacts* before) {
   }
   const json& labels = at(meta, "labels");
   facts.job = text(at(labels, "paceline.dev/job"));
+  facts.role = text(at(labels, "paceline.dev/role"));
   facts.rank = number_in(at(labels, "paceline.dev/node-rank"));
   facts.incarnation = number_in(at(labels, "paceline.dev/incarnation"));
   facts.deleting = meta.contains("deletionTimestamp");
@@ -82,6 +85,8 @@ PodFacts read_pod(const json& pod, const PodFacts* before) {
   facts.phase = text(at(pod, "status", "phase"));
   for (const json& container : at(pod, "status", "containerStatuses")) {
     facts.trainer_ended = facts.trainer_ended || at(container, "state").contains("terminated");
+    facts.lacks_image =
+        facts.lacks_image || at(container, "state", "waiting", "reason") == "ImagePullBackOff";
     facts.succeeded = facts.succeeded || at(container, "state", "terminated", "exitCode") == 0;
   }
   facts.cpu = number_in(at(pod, "spec", "overhead", "cpu"));
@@ -99,30 +104,72 @@ PodFacts read_pod(const json& pod, const PodFacts* before) {
   return facts;
 }
 
+namespace {
+
+std::vector<MemberFacts> read_members(const json& spec) {
+  std::vector<contract::RoleKind> kinds;
+  for (const json& role : at(spec, "roles")) {
+    const auto kind =
+        contract::role_kind(text(at(role, "kind"))).value_or(contract::RoleKind::kWorker);
+    kinds.insert(kinds.end(), static_cast<std::size_t>(number(at(role, "replicas"))), kind);
+  }
+  const auto has = [&](contract::RoleKind kind) {
+    return std::ranges::find(kinds, kind) != kinds.end();
+  };
+  const bool servers = has(contract::RoleKind::kParameterServer) &&
+                       contract::keeps_without_a_worker(text(at(spec, "framework", "type")));
+  const bool scheduler = has(contract::RoleKind::kScheduler);
+  const bool launcher = has(contract::RoleKind::kLauncher);
+  std::vector<MemberFacts> members;
+  for (const contract::RoleKind kind : kinds) {
+    // Node rank 0 hosts the rendezvous, whatever its role.
+    members.push_back({!members.empty() && contract::fails_alone(kind, servers, scheduler),
+                       contract::decides(kind, launcher), kind == contract::RoleKind::kEvaluator});
+  }
+  return members;
+}
+
+}  // namespace
+
 JobFacts read_job(const json& job) {
   JobFacts facts;
   facts.name = text(at(job, "metadata", "name"));
   facts.uid = text(at(job, "metadata", "uid"));
   facts.deleting = at(job, "metadata").contains("deletionTimestamp");
+  facts.edited =
+      at(job, "status").contains("observedGeneration") &&
+      number(at(job, "metadata", "generation")) != number(at(job, "status", "observedGeneration"));
   const json& spec = at(job, "spec");
-  for (const json& role : at(spec, "roles")) facts.replicas += number(at(role, "replicas"));
+  facts.members = read_members(spec);
+  facts.replicas = static_cast<int>(facts.members.size());
   facts.max_restarts = number(at(spec, "failurePolicy", "maxRestarts"));
   facts.clean_pod_policy = text(at(spec, "cleanPodPolicy"));
   facts.has_ttl = spec.contains("ttlAfterFinished");
   const json& status = at(job, "status");
   facts.phase = text(at(status, "phase"));
+  facts.reason = text(at(status, "reason"));
+  facts.message = text(at(status, "message"));
   facts.attempt = number(at(status, "attempt"));
   facts.restarts = number(at(status, "restarts"));
   for (std::size_t i = 0; i < kFeatures.size(); ++i)
     facts.features[i] = text(at(status, "acceleration", kFeatures[i][0]));
   for (const json& condition : at(status, "conditions")) {
     if (at(condition, "type") == "Placed") facts.stage = text(at(condition, "reason"));
-    if (at(condition, "type") == "Restarting") facts.restarting = at(condition, "status") == "True";
+    const bool holds = at(condition, "status") == "True";
+    if (at(condition, "type") == "Running") facts.running = holds;
+    if (at(condition, "type") == "Restarting") facts.restarting = holds;
+    if (at(condition, "type") == "Replacing") facts.replacing = holds;
+    if (at(condition, "type") == "Replacing" && holds)
+      facts.message += "; " + text(at(condition, "message"));
   }
   for (const json& node : at(status, "placement", "nodes"))
     facts.nodes.insert(facts.nodes.end(), static_cast<std::size_t>(number(at(node, "pods"))),
                        text(at(node, "name")));
   for (const json& role : at(status, "roles")) {
+    if (role.contains("incarnation"))  // of each replica of a large role
+      facts.incarnations.insert(facts.incarnations.end(),
+                                static_cast<std::size_t>(number(at(role, "replicas"))),
+                                number(at(role, "incarnation")));
     for (const json& incarnation : at(role, "incarnations"))
       facts.incarnations.push_back(number(incarnation));
   }

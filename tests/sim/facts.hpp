@@ -36,6 +36,8 @@ struct PodFacts {
   bool deleting = false;
   bool trainer_ended = false;
   bool succeeded = false;  // its trainer ended with exit code 0
+  bool lacks_image = false;
+  std::string role;
   std::string image;
   int cpu = 0;        // with overhead
   int slots = 0;      // of paceline.dev/runtime
@@ -48,18 +50,31 @@ struct PodFacts {
   const std::string& place() const { return node.empty() ? pinned : node; }
 };
 
+/// What a replica means to its gang.
+struct MemberFacts {
+  bool alone = false;      // the others train on without it
+  bool decides = false;    // the job has succeeded only when it has
+  bool blameless = false;  // whatever happens to it costs the job nothing
+};
+
 struct JobFacts {
   std::string name;
   std::string uid;
   int replicas = 0;
+  std::vector<MemberFacts> members;  // by node rank
   int max_restarts = 0;
   std::string clean_pod_policy;
   bool has_ttl = false;
   bool deleting = false;
+  bool edited = false;  // since its status was written
   // of its status
   std::string phase;
   std::string stage;  // reason of Placed
+  std::string reason;
+  std::string message;  // with that of Replacing
+  bool running = false;
   bool restarting = false;
+  bool replacing = false;
   int attempt = 0;
   int restarts = 0;
   std::vector<std::string> nodes;  // by node rank; empty: not placed
@@ -67,6 +82,10 @@ struct JobFacts {
   Features features;               // of status.acceleration
 
   bool finished() const { return phase == "Succeeded" || phase == "Failed"; }
+  MemberFacts member(int rank) const {
+    const auto place = static_cast<std::size_t>(rank);
+    return place < members.size() ? members[place] : MemberFacts{};
+  }
 };
 
 struct NodeFacts {

@@ -102,6 +102,16 @@ void World::turn_profile() {
     throw std::runtime_error("cannot create a profile");
 }
 
+void World::evict_some_pod() {
+  const std::string name =
+      std::next(facts().pods.begin(), static_cast<std::ptrdiff_t>(chaos_.pick(facts().pods.size())))
+          ->first;
+  const auto cause = static_cast<Eviction>(chaos_.pick(3));
+  if (facts().pods.at(name).owner.empty()) return;
+  launchers_.evict(name, cause);
+  if (cause == Eviction::kPreemption) (void)plain_->remove(kube::kPods, "default", name);
+}
+
 /// Actions of users, hardware and the rest of the cluster.
 void World::user_or_fate() {
   const Rates& rates = chaos_.rates;
@@ -115,6 +125,7 @@ void World::user_or_fate() {
       (void)plain_->remove(kube::kPods, "default", pod);
   }
   if (!facts().pods.empty() && chaos_.chance(rates.kill_pod)) launchers_.kill(some_pod());
+  if (!facts().pods.empty() && chaos_.chance(rates.evict)) evict_some_pod();
   if (chaos_.chance(rates.fail_rank)) launchers_.fail_rank();
   node_fate();
   foreign_fate();

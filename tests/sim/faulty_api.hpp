@@ -27,6 +27,7 @@ struct Rates {
   double meanwhile = 0;  // per write: another change happens first
   double kill_pod = 0;   // per step (as all below)
   double fail_rank = 0;  // its launchers restart it in place while their budget lasts
+  double evict = 0;      // for a limit of the pod's own, for pressure of its node, or for another
   double delete_pod = 0;
   double lose_node = 0;
   double spec_change = 0;  // suspend or resume
@@ -40,6 +41,8 @@ struct Rates {
   double clock_jump = 0;     // the wall clock moves a minute back or forward
   double relist = 0;         // a watch breaks, and the events of that time are never seen
   double repeat = 0;         // an event, or a few, are delivered again
+  double bad_image = 0;      // per job: an image of its last role cannot be pulled
+  double roles = 0.33;       // per job: several kinds of roles
   bool fresh = false;        // caches never lag
 };
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/sim/launchers.hpp"
 
+#include <algorithm>
+#include <set>
+
 #include <nlohmann/json.hpp>
 
 #include "common/contract/labels.hpp"
+#include "tests/sim/job.hpp"
 
 namespace paceline::sim {
 
@@ -65,6 +69,12 @@ void Launchers::act(const PodFacts& pod, bool everything) {
     report_end(pod, decided->second);
     // Sometimes both appear in one update.
     if (chaos_.chance(0.5)) report_phase(pod);
+  } else if (pod.image == kMissingImage && lack_images_) {
+    const json waiting = {{"reason", "ImagePullBackOff"},
+                          {"message", "Back-off pulling image \"" + pod.image + "\""}};
+    const json container = {{"name", "trainer"}, {"state", {{"waiting", waiting}}}};
+    if (!pod.lacks_image)
+      poke(pod.name, json{{"status", {{"containerStatuses", json::array({container})}}}}.dump());
   } else if (pod.phase == "Pending" || pod.phase.empty()) {
     const std::string ip = "10.0.0." + std::to_string(by_ip_.size());
     by_ip_[ip] = pod.owner;
@@ -73,75 +83,164 @@ void Launchers::act(const PodFacts& pod, bool everything) {
     Gang& gang = gangs_[pod.owner];
     gang.attempt = std::max(gang.attempt, pod.attempt);
     gang.restarts = std::max(gang.restarts, pod.restarts);
+    if (pod.rank == 0) gang.verdict.clear();
   }
 }
 
-std::map<std::string, Launchers::Members> Launchers::whole_gangs() const {
-  const Facts& facts = chaos_.laws.facts();
+bool Launchers::runs(const PodFacts& pod) const {
+  return !pod.owner.empty() && pod.phase == "Running" && !pod.trainer_ended && !pod.deleting &&
+         serves(pod.node) && !ending_.contains(pod.uid);
+}
+
+/// By job, the pods whose launchers run.
+std::map<std::string, Launchers::Members> Launchers::present() const {
   std::map<std::string, Members> gangs;
-  for (const auto& [name, pod] : facts.pods) {
-    if (!pod.owner.empty() && pod.phase == "Running" && !pod.trainer_ended && !pod.deleting &&
-        serves(pod.node) && !ending_.contains(pod.uid))
-      gangs[pod.owner].push_back(&pod);
+  for (const auto& [name, pod] : chaos_.laws.facts().pods) {
+    if (runs(pod)) gangs[pod.owner].push_back(&pod);
   }
+  return gangs;
+}
+
+/// Notes which gangs have become complete, and which have lost a member that all wait for.
+std::map<std::string, Launchers::Members> Launchers::follow() {
+  auto gangs = present();
+  for (auto& [uid, gang] : gangs_) {
+    const auto members = gangs.find(uid);
+    const JobFacts* job =
+        members == gangs.end() ? nullptr : chaos_.laws.facts().job_of(*members->second.front());
+    if (job == nullptr) {
+      gang.trains = false;
+    } else if (members->second.size() == job->members.size()) {
+      gang.trains = true;
+    } else {
+      const auto awaited = [&](const PodFacts* pod) { return !job->member(pod->rank).alone; };
+      gang.trains = gang.trains && std::ranges::count_if(members->second, awaited) ==
+                                       std::ranges::count(job->members, false, &MemberFacts::alone);
+    }
+    chaos_.laws.on_training(uid, gang.trains);
+  }
+  return gangs;
+}
+
+/// The gangs that train, and of which every member that decides is there.
+std::map<std::string, Launchers::Members> Launchers::training_gangs() {
+  auto gangs = follow();
   std::erase_if(gangs, [&](const auto& entry) {
-    const JobFacts* job = facts.job_of(*entry.second.front());
-    return job == nullptr || static_cast<int>(entry.second.size()) != job->replicas;
+    const auto& [uid, members] = entry;
+    if (!gangs_[uid].trains) return true;
+    const JobFacts& job = *chaos_.laws.facts().job_of(*members.front());
+    const auto decides = [&](const PodFacts* pod) { return job.member(pod->rank).decides; };
+    return std::ranges::count_if(members, decides) !=
+           std::ranges::count(job.members, true, &MemberFacts::decides);
   });
   return gangs;
 }
 
 void Launchers::end_gang(const std::string& uid, const Members& members, int exit_code,
                          const char* verdict) {
-  const Gang& gang = gangs_[uid];
+  Gang& gang = gangs_[uid];
+  gang.verdict = verdict;
   const json message = {
       {"version", 1}, {"verdict", verdict}, {"attempt", gang.attempt}, {"restarts", gang.restarts}};
   for (const PodFacts* pod : members) ending_[pod->uid] = {exit_code, message.dump()};
 }
 
+/// Launchers whose gang lacks a pod without an image stop waiting for it.
+void Launchers::give_up() {
+  std::set<std::string> lacking;
+  for (const auto& [name, pod] : chaos_.laws.facts().pods) {
+    if (pod.lacks_image && !pod.deleting && !pod.terminal()) lacking.insert(pod.owner);
+  }
+  if (lacking.empty()) return;
+  const json message = {{"version", 1}, {"verdict", "RendezvousTimeout"}};
+  for (const auto& [uid, members] : present()) {
+    if (!lacking.contains(uid) || gangs_[uid].trains) continue;
+    const PodFacts pod = *members.front();
+    if (!chaos_.chance(0.1)) continue;
+    report_end(pod, {contract::kExitRendezvous, message.dump()});
+    report_phase(pod);
+  }
+}
+
 void Launchers::run_pods(bool everything) {
   std::vector<PodFacts> due;
+  (void)follow();
   for (const auto& [name, pod] : chaos_.laws.facts().pods) {
     if (!pod.owner.empty() && (!pod.terminal() || pod.deleting) && serves(pod.node) &&
         (everything || chaos_.chance(0.5)))
       due.push_back(pod);
   }
   for (const PodFacts& pod : due) act(pod, everything);
-  for (const auto& [uid, members] : whole_gangs()) {
+  if (!everything) give_up();
+  for (const auto& [uid, members] : training_gangs()) {
     if (everything || chaos_.chance(0.1)) end_gang(uid, members, contract::kExitOk, "Succeeded");
   }
 }
 
 void Launchers::fail_rank() {
-  const auto gangs = whole_gangs();
+  auto gangs = follow();
+  std::erase_if(gangs, [&](const auto& entry) { return !gangs_[entry.first].trains; });
   if (gangs.empty()) return;
   const auto& [uid, members] =
       *std::next(gangs.begin(), static_cast<std::ptrdiff_t>(chaos_.pick(gangs.size())));
   Gang& gang = gangs_[uid];
-  if (gang.restarts < chaos_.laws.facts().job_of(*members.front())->max_restarts) {
-    ++gang.attempt;
-    ++gang.restarts;
-  } else {
-    end_gang(uid, members, contract::kExitJobFailed, "Failed");
-  }
+  const JobFacts& job = *chaos_.laws.facts().job_of(*members.front());
+  const MemberFacts failed = job.member(members[chaos_.pick(members.size())]->rank);
+  if (failed.blameless) return;
+  const bool ends = gang.restarts >= job.max_restarts;
+  if (!ends && !failed.alone) ++gang.attempt;
+  if (!ends) ++gang.restarts;
+  chaos_.laws.on_failure(uid, gang.attempt);
+  if (ends) end_gang(uid, members, contract::kExitJobFailed, "Failed");
 }
 
 void Launchers::kill(const std::string& name) {
   const PodFacts pod = chaos_.laws.facts().pods.at(name);
   if (pod.phase != "Running" || pod.trainer_ended || ending_.contains(pod.uid)) return;
+  if (!pod.deleting) chaos_.laws.on_kill(pod);
   report_end(pod, {137, ""});
   if (chaos_.chance(0.5)) report_phase(pod);
 }
 
-Result<std::string> Launchers::summary(const std::string& pod_ip) const {
+void Launchers::evict(const std::string& name, Eviction cause) {
+  const PodFacts pod = chaos_.laws.facts().pods.at(name);
+  if (!runs(pod)) return;
+  const json condition = {{"type", "DisruptionTarget"}, {"status", "True"}};
+  json status = {{"conditions", json::array({condition})}};
+  if (cause != Eviction::kPreemption) {
+    const bool own = cause == Eviction::kOwnLimit;
+    if (own) status.erase("conditions");
+    status.update({{"phase", "Failed"},
+                   {"reason", "Evicted"},
+                   {"message", own ? "Pod ephemeral local storage usage exceeds the total limit of "
+                                     "containers 1Gi. "
+                                   : "The node was low on resource: memory. "}});
+    if (own) chaos_.laws.on_kill(pod);
+  }
+  poke(name, json{{"status", status}}.dump());
+}
+
+Result<std::string> Launchers::summary(const std::string& pod_ip) {
   const auto job = by_ip_.find(pod_ip);
   const auto gang = job == by_ip_.end() ? gangs_.end() : gangs_.find(job->second);
   if (gang == gangs_.end()) return fail(Code::kUnavailable, Origin::kHttp, "nobody listens");
-  const bool whole = whole_gangs().contains(job->second);
+  for (const auto& [name, pod] : chaos_.laws.facts().pods) {
+    if (pod.owner == job->second && pod.rank == 0 && !pod.deleting && !serves(pod.node))
+      return fail(Code::kUnavailable, Origin::kHttp, "nobody answers from a silent node");
+  }
+  const auto gangs = follow();
+  const auto members = gangs.find(job->second);
+  const bool gathered = members != gangs.end() && !members->second.empty();
+  const JobFacts* known = gathered ? chaos_.laws.facts().job_of(*members->second.front()) : nullptr;
+  const std::string& verdict = gang->second.verdict;
   return json{{"version", 1},
-              {"phase", whole ? "Running" : "Restarting"},
+              {"phase", !verdict.empty()      ? verdict
+                        : gang->second.trains ? "Running"
+                                              : "Restarting"},
               {"attempt", gang->second.attempt},
-              {"restarts", gang->second.restarts}}
+              {"restarts", gang->second.restarts},
+              {"gathered", gathered ? members->second.size() : 0},
+              {"expected", known != nullptr ? known->members.size() : 0}}
       .dump();
 }
 

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launchers: plays the scheduler, the kubelets, and the launchers inside the pods. A container is
 // reported as ended before its pod's phase is. The ranks of a gang restart in place while the
-// budget lasts. A complete gang may end, one pod after the other. A launcher whose gang ended
-// without it waits for ever, because no startup timeout helps the operator here.
+// budget lasts. A gang trains from the moment when it is complete until it loses a member that is
+// not replaced alone. A gang that trains may end when all members that decide are there, one pod
+// after the other. A launcher whose gang ended without it waits for ever, because no startup
+// timeout helps the operator here. Only if an image is missing, those that wait may give up.
 //
 // Cluster and chaos must outlive it. One thread.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +19,9 @@
 #include "tests/sim/faulty_api.hpp"
 
 namespace paceline::sim {
+
+/// Why a kubelet or the scheduler evicts a pod.
+enum class Eviction { kOwnLimit, kNodePressure, kPreemption };
 
 class Launchers {
  public:
@@ -30,13 +36,20 @@ class Launchers {
   void fail_rank();
   /// A container is killed.
   void kill(const std::string& pod);
+  /// A pod that runs is evicted. A preempted pod must also be deleted.
+  void evict(const std::string& pod, Eviction cause);
+  /// True while kMissingImage cannot be pulled.
+  bool lack_images() const { return lack_images_; }
+  void push_images() { lack_images_ = false; }
   /// The summary that rank 0's launcher returns.
-  Result<std::string> summary(const std::string& pod_ip) const;
+  Result<std::string> summary(const std::string& pod_ip);
 
  private:
   struct Gang {
     int attempt = 0;
     int restarts = 0;
+    bool trains = false;
+    std::string verdict;  // as the launcher of node rank 0 knows it; empty: none yet
   };
   struct End {
     int exit_code = 0;
@@ -45,7 +58,11 @@ class Launchers {
   using Members = std::vector<const PodFacts*>;
 
   bool serves(const std::string& node) const;
-  std::map<std::string, Members> whole_gangs() const;
+  std::map<std::string, Members> present() const;
+  std::map<std::string, Members> follow();
+  std::map<std::string, Members> training_gangs();
+  bool runs(const PodFacts& pod) const;
+  void give_up();
   void end_gang(const std::string& uid, const Members& members, int exit_code, const char* verdict);
   void act(const PodFacts& pod, bool everything);
   void report_end(const PodFacts& pod, const End& end);
@@ -56,6 +73,7 @@ class Launchers {
 
   kube::FakeCluster& cluster_;
   Chaos& chaos_;
+  bool lack_images_ = true;
   std::map<std::string, Gang> gangs_;  // by UID of the job
   std::map<std::string, End> ending_;  // by UID of the pod: endings that are decided but not done
   std::map<std::string, int> exit_codes_;     // by UID of the pod

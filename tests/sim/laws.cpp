@@ -1,7 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/sim/laws.hpp"
 
+#include <algorithm>
+#include <ranges>
+
 namespace paceline::sim {
+namespace {
+
+/// True if the gang was placed anew between two states that both have a placement.
+bool starts_anew(const JobFacts& before, const JobFacts& after) {
+  return before.incarnations.size() != after.incarnations.size() ||
+         std::ranges::all_of(std::views::iota(std::size_t{0}, after.incarnations.size()),
+                             [&](std::size_t rank) {
+                               return before.incarnations[rank] != after.incarnations[rank];
+                             });
+}
+
+}  // namespace
+
 std::string_view name_of(Law law) {
   switch (law) {
     case Law::kOnePodPerReplica: return "OnePodPerReplica";
@@ -10,6 +26,10 @@ std::string_view name_of(Law law) {
     case Law::kOnRecord: return "OnRecord";
     case Law::kQueuedHoldsNothing: return "QueuedHoldsNothing";
     case Law::kRestartBudget: return "RestartBudget";
+    case Law::kRestartsHaveACause: return "RestartsHaveACause";
+    case Law::kFailuresCost: return "FailuresCost";
+    case Law::kGoesAlone: return "GoesAlone";
+    case Law::kNamesMissingImages: return "NamesMissingImages";
     case Law::kCountsNeverFall: return "CountsNeverFall";
     case Law::kFinishedStaysFinished: return "FinishedStaysFinished";
     case Law::kKeepsLogs: return "KeepsLogs";
@@ -53,6 +73,11 @@ void Laws::on_change(const kube::FakeCluster::Sight& sight) {
     }
     const bool opens = known != facts_.pods.end() && known->second.gated && !pod.gated && !gone;
     const bool made = known == facts_.pods.end() && !gone;
+    // Those that gave up waiting for it are then judged by themselves.
+    if (known != facts_.pods.end() && known->second.lacks_image && !known->second.deleting &&
+        (gone || pod.deleting))
+      failures_[pod.owner] += static_cast<int>(facts_.pods.size());
+    follow(pod, gone);
     if (gone) {
       facts_.pods.erase(pod.name);
       return;
@@ -72,6 +97,11 @@ void Laws::on_change(const kube::FakeCluster::Sight& sight) {
   } else if (sight.resource.plural == kube::kNodes.plural) {
     NodeFacts node = read_node(sight.object);
     const auto known = facts_.nodes.find(node.name);
+    if (!node.ready) {
+      for (const auto& [name, pod] : facts_.pods) {
+        if (pod.node == node.name) follow(pod, true);
+      }
+    }
     node.was_silent = !node.ready || (known != facts_.nodes.end() && known->second.was_silent);
     facts_.nodes.insert_or_assign(node.name, std::move(node));
   }
@@ -115,8 +145,8 @@ void Laws::created(const PodFacts& pod) {
     report(Law::kHonoursTaints,
            pod.name + " is made for node " + pod.place() + ", which is tainted");
   for (const auto& [name, other] : facts_.pods) {
-    if (other.owner == pod.owner && !other.terminal() && !other.deleting &&
-        other.image != pod.image)
+    if (other.owner == pod.owner && other.role == pod.role && !other.terminal() &&
+        !other.deleting && other.image != pod.image)
       report(Law::kOneSpec,
              pod.name + " runs image " + pod.image + " beside " + name + " with " + other.image);
   }
@@ -136,10 +166,96 @@ void Laws::opened(const PodFacts& pod) {
 void Laws::on_refusal(const nlohmann::json& object) {
   const PodFacts pod = read_pod(object, nullptr);
   const JobFacts* job = facts_.job_of(pod);
-  const bool new_set =
-      job != nullptr && !job->restarting && (job->stage == "Creating" || job->stage == "Starting");
+  const bool new_set = job != nullptr && !job->restarting && !job->replacing &&
+                       (job->stage == "Creating" || job->stage == "Starting");
   // Of two leaders, one does not know what the other was refused.
   if (new_set && expect_room_) refused_.insert(pod.owner);
+}
+
+void Laws::on_kill(const PodFacts& pod) {
+  const JobFacts* job = facts_.job_of(pod);
+  if (job == nullptr || job->member(pod.rank).blameless) return;
+  ++failures_[pod.owner];
+  killed_.insert(pod.uid);
+}
+
+void Laws::on_failure(const std::string& uid, int attempt) {
+  ++failures_[uid];
+  attempts_[uid] = std::max(attempts_[uid], attempt);
+}
+
+void Laws::on_training(const std::string& uid, bool trains) {
+  if (trains) {
+    gathered_.insert(uid);
+  } else {
+    gathered_.erase(uid);
+    training_.erase(uid);
+  }
+}
+
+void Laws::check_restarts(const JobFacts& before, const JobFacts& after) {
+  const int failures = failures_.contains(after.uid) ? failures_.at(after.uid) : 0;
+  const bool exhausted = after.reason == "RestartsExhausted" || after.reason == "RanksFailed";
+  if (after.restarts + (exhausted ? 1 : 0) > failures) {
+    report(Law::kRestartsHaveACause, after.name + " spent " + std::to_string(after.restarts) +
+                                         " restarts" + (exhausted ? " and failed" : "") + " for " +
+                                         std::to_string(failures) +
+                                         " failures of its own: " + after.message);
+  }
+  if (killed_.empty() || before.nodes.empty() || after.nodes.empty() || after.finished() ||
+      after.restarts > before.restarts)
+    return;
+  for (const auto& [name, pod] : facts_.pods) {
+    const auto rank = static_cast<std::size_t>(pod.rank);
+    if (pod.owner == after.uid && killed_.contains(pod.uid) && !pod.deleting &&
+        rank < before.incarnations.size() && rank < after.incarnations.size() &&
+        before.incarnations[rank] == pod.incarnation &&
+        after.incarnations[rank] != pod.incarnation && !starts_anew(before, after))
+      report(Law::kFailuresCost, name + " failed by itself and is replaced for nothing");
+  }
+}
+
+/// True if every member that the gang waits for runs.
+bool Laws::holds_together(const JobFacts& job) const {
+  std::ptrdiff_t running = 0;
+  for (const auto& [name, pod] : facts_.pods) {
+    if (pod.owner != job.uid || pod.phase != "Running" || pod.trainer_ended || pod.deleting)
+      continue;
+    const auto node = facts_.nodes.find(pod.node);
+    if (node != facts_.nodes.end() && node->second.ready && !job.member(pod.rank).alone) ++running;
+  }
+  return running == std::ranges::count(job.members, false, &MemberFacts::alone);
+}
+
+/// Notes that a gang may have lost a member that it waits for.
+void Laws::follow(const PodFacts& pod, bool gone) {
+  if (pod.owner.empty() || !training_.contains(pod.owner)) return;
+  const JobFacts* job = facts_.job_of(pod);
+  const bool runs = !gone && pod.phase == "Running" && !pod.trainer_ended && !pod.deleting;
+  if (job == nullptr || (!runs && !job->member(pod.rank).alone)) training_.erase(pod.owner);
+}
+
+void Laws::check_alone(const JobFacts& before, const JobFacts& after) {
+  const bool loners =
+      std::ranges::any_of(after.members, [](const MemberFacts& member) { return member.alone; });
+  // Of two leaders, the older one believes what rank 0's launcher told it long ago.
+  if (!loners || !expect_room_) return;
+  const bool stays = !before.nodes.empty() && !after.nodes.empty() && !starts_anew(before, after);
+  // A replacement must not run another spec than the rest, so all start again by the new one.
+  if (!stays || before.edited || after.edited) {
+    training_.erase(after.uid);
+  } else if (training_.contains(after.uid)) {
+    const int counted = attempts_.contains(after.uid) ? attempts_.at(after.uid) : 0;
+    if (after.attempt > std::max(before.attempt, counted) ||
+        (after.restarting && !before.restarting))
+      report(Law::kGoesAlone, after.name + " starts again as a whole: " + after.message);
+  }
+  if (after.restarting) {
+    training_.erase(after.uid);
+  } else if (stays && !after.edited && after.running && gathered_.contains(after.uid) &&
+             holds_together(after)) {
+    training_.insert(after.uid);
+  }
 }
 
 void Laws::check_job(const JobFacts& before, const JobFacts& after) {
@@ -153,6 +269,8 @@ void Laws::check_job(const JobFacts& before, const JobFacts& after) {
                                       std::to_string(before.restarts) + " to " +
                                       std::to_string(after.restarts));
   }
+  check_restarts(before, after);
+  check_alone(before, after);
   for (std::size_t rank = 0; at_peace_ && rank < after.incarnations.size(); ++rank) {
     if (rank >= before.incarnations.size() || before.incarnations[rank] != after.incarnations[rank])
       recorded_at_peace_[{after.uid, static_cast<int>(rank)}] = after.incarnations[rank];

@@ -28,6 +28,10 @@ enum class Law {
   kOnRecord,
   kQueuedHoldsNothing,     // at rest a job without a placement has no live pod
   kRestartBudget,          // restarts stay within failurePolicy.maxRestarts
+  kRestartsHaveACause,     // each is a failure of the job's own; evictions by others are free
+  kFailuresCost,           // the replacement of a pod that failed by itself costs a restart
+  kGoesAlone,              // a gang trains on without the replicas that it does not wait for
+  kNamesMissingImages,     // a job names the image that cannot be pulled, within a minute
   kCountsNeverFall,        // attempt and restarts
   kFinishedStaysFinished,  // Succeeded and Failed are final
   // pods that ended by themselves outlive their job unless cleanPodPolicy is All
@@ -66,6 +70,12 @@ class Laws {
   void on_delete(const std::string& name, const std::string& uid, bool force);
   /// The API server refuses to create this pod.
   void on_refusal(const nlohmann::json& pod);
+  /// A pod's container was killed, or the pod exceeded a limit of its own.
+  void on_kill(const PodFacts& pod);
+  /// A rank failed, which its launchers count. `attempt`: of the gang after that.
+  void on_failure(const std::string& uid, int attempt);
+  /// Whether the launchers of this job have all come together, and have lost none that they await.
+  void on_training(const std::string& uid, bool trains);
   /// A new operator starts, which knows of no refusal and may complete a set.
   void forget_refusals() { refused_.clear(); }
   /// Two leaders may place two gangs on the same room. The scheduler and gangTimeout resolve that.
@@ -81,6 +91,10 @@ class Laws {
   void created(const PodFacts& pod);
   void opened(const PodFacts& pod);
   void check_job(const JobFacts& before, const JobFacts& after);
+  void check_restarts(const JobFacts& before, const JobFacts& after);
+  void check_alone(const JobFacts& before, const JobFacts& after);
+  bool holds_together(const JobFacts& job) const;
+  void follow(const PodFacts& pod, bool gone);
   void check_room(const std::string& node, bool with_foreign);
 
   Facts facts_;
@@ -91,6 +105,11 @@ class Laws {
       gated_;  // by owner and incarnation: the ranks created behind the gate
   // jobs of which a pod was refused while its set was created, by UID
   std::set<std::string> refused_;
+  std::map<std::string, int> failures_;  // by UID of the job: its own failures
+  std::map<std::string, int> attempts_;  // by UID of the job: as its launchers count
+  std::set<std::string> killed_;         // pods that failed by themselves, by UID
+  std::set<std::string> gathered_;       // jobs whose launchers say that they train
+  std::set<std::string> training_;       // of those, the ones whose status has said so since then
   bool expect_room_ = true;
   bool expect_knowledge_ = false;
   bool at_peace_ = false;

@@ -8,7 +8,8 @@ namespace paceline::sim {
 namespace {
 
 constexpr int kCpuPerNode = 4;
-constexpr int kLargestGang = 3;
+constexpr int kLargestGang = 3;              // of one role
+constexpr int kMostPods = 4;                 // of several roles
 constexpr std::uint64_t kWritesPerPod = 40;  // upper bound for coming to rest
 
 class Schedule {
@@ -26,7 +27,7 @@ class Schedule {
     const int jobs = 1 + pick(3);
     const int steps = 40 + pick(160);
     const bool bystander = pick(4) == 0;  // a pod of another owner, which also uses the quota
-    if (pick(3) == 0) world_.add_quota(kLargestGang + (bystander ? 1 : 0));
+    if (pick(3) == 0) world_.add_quota(kMostPods + (bystander ? 1 : 0));
     if (overhead_ > 0) world_.add_overhead();
     for (int i = 0; i < jobs; ++i) shapes_.push_back(shape(i));
     world_.add_job(shapes_[0]);
@@ -64,10 +65,39 @@ class Schedule {
     shape.clean_pod_policy = kClean[static_cast<std::size_t>(pick(4))];
     shape.success_policy = pick(3) == 0 ? "RankZero" : "AllRanks";
     if (pick(6) == 0) shape.ttl = "30s";
+    if (pick(100) < rates_.roles * 100) give_roles(shape);
+    shape.lacks_an_image = rates_.bad_image > 0 && pick(100) < rates_.bad_image * 100;
     return shape;
   }
 
-  bool may_fail() const { return rates_.kill_pod > 0 || rates_.fail_rank > 0; }
+  /// Makes it a job of several kinds of roles, if there is room for so many pods.
+  void give_roles(JobShape& shape) {
+    using enum contract::RoleKind;
+    using Roles = std::vector<RoleShape>;
+    static const std::array<std::pair<const char*, Roles>, 8> kJobs{{
+        {"Custom", Roles{{kParameterServer}, {kWorker, 2}, {kEvaluator}}},
+        {"Custom", Roles{{kWorker, 2}, {kEvaluator}}},
+        {"Custom", Roles{{kCoordinator}, {kWorker, 1, 2, true}, {kParameterServer}}},
+        {"Custom", Roles{{kScheduler}, {kParameterServer}, {kWorker}}},
+        {"TensorFlow", Roles{{kCoordinator}, {kWorker}, {kParameterServer}, {kEvaluator}}},
+        {"PaddlePaddle", Roles{{kParameterServer}, {kWorker, 2, 0, true}}},
+        {"BytePS", Roles{{kScheduler}, {kParameterServer}, {kWorker, 2}}},
+        {"MPI", Roles{{kLauncher}, {kWorker, 2}}},
+    }};
+    const auto& [framework, roles] = kJobs[static_cast<std::size_t>(pick(8))];
+    int pods = 0;
+    for (const RoleShape& role : roles) pods += role.replicas;
+    if (nodes_ * (kCpuPerNode / (shape.cpu + overhead_)) < pods) return;
+    shape.framework = framework;
+    shape.roles = roles;
+    shape.replicas = pods;
+  }
+
+  bool may_fail() const {
+    // Launchers that give up wait for an image; whoever deletes that pod leaves their end alone.
+    const bool gives_up = rates_.bad_image > 0 && rates_.delete_pod > 0;
+    return rates_.kill_pod > 0 || rates_.fail_rank > 0 || rates_.evict > 0 || gives_up;
+  }
 
   void rest() {
     const std::uint64_t before = world_.operator_writes();

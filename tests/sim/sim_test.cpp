@@ -75,6 +75,21 @@ TEST(Simulation, JobsAreDeletedWhileTheyRun) {
 TEST(Simulation, SomePodsAreRefused) {
   schedules(14'000'000, {.crash = 0.01, .fail = 0.02, .refuse = 0.1, .delete_pod = 0.01});
 }
+TEST(Simulation, PodsAreEvicted) {
+  schedules(15'000'000, {.crash = 0.01, .kill_pod = 0.01, .evict = 0.05});
+}
+TEST(Simulation, SomeReplicasFailAlone) {
+  schedules(17'000'000, {.kill_pod = 0.02,
+                         .fail_rank = 0.02,
+                         .evict = 0.02,
+                         .delete_pod = 0.03,
+                         .lose_node = 0.01,
+                         .roles = 1,
+                         .fresh = true});
+}
+TEST(Simulation, ImagesAreMissing) {
+  schedules(16'000'000, {.fail = 0.02, .delete_pod = 0.01, .bad_image = 0.4});
+}
 TEST(Simulation, Everything) {
   schedules(8'000'000, {.crash = 0.05,
                         .fail = 0.05,
@@ -83,6 +98,7 @@ TEST(Simulation, Everything) {
                         .meanwhile = 0.2,
                         .kill_pod = 0.01,
                         .fail_rank = 0.01,
+                        .evict = 0.005,
                         .delete_pod = 0.01,
                         .lose_node = 0.01,
                         .spec_change = 0.01,
@@ -95,7 +111,8 @@ TEST(Simulation, Everything) {
                         .second_leader = 0.01,
                         .clock_jump = 0.01,
                         .relist = 0.02,
-                        .repeat = 0.02});
+                        .repeat = 0.02,
+                        .bad_image = 0.05});
 }
 
 /// For every write of a run: crash before it and after it. The end is the same, and nothing is
@@ -170,6 +187,28 @@ TEST(Simulation, AReplacementThatMissedTheVerdictHoldsNothingUp) {
   EXPECT_TRUE(world.settle(200));
   EXPECT_FALSE(world.facts().pods.contains("a-w-1-1"));
   EXPECT_EQ(world.facts().pods.size(), 2U) << "those that ended by themselves keep their logs";
+}
+
+/// A gang of 4,096 pods loses a few in every way.
+void run_large(std::uint64_t seed, const std::vector<RoleShape>& roles) {
+  constexpr int kSteps = 60;
+  World world(seed, 128, 32);
+  world.set_rates(
+      {.kill_pod = 0.1, .fail_rank = 0.05, .evict = 0.1, .delete_pod = 0.1, .fresh = true});
+  world.add_job({.name = "a", .replicas = 4096, .max_restarts = 100, .roles = roles});
+  for (int i = 0; i < kSteps && !world.broken(); ++i) world.step();
+  const bool rests = world.settle(kRounds);
+  ASSERT_FALSE(world.broken().has_value()) << world.broken()->what;
+  EXPECT_TRUE(rests);
+  EXPECT_EQ(world.phase("a"), "Succeeded") << world.status("a")["message"];
+  EXPECT_LE(world.operator_writes(), 2U * 4096U);
+  EXPECT_TRUE(world.clear());
+}
+
+TEST(Simulation, FourThousandWorkers) { run_large(1, {}); }
+TEST(Simulation, FourThousandWorkersAndServers) {
+  using enum contract::RoleKind;
+  run_large(2, {{kParameterServer, 95}, {kWorker, 4000}, {kEvaluator}});
 }
 
 TEST(Simulation, TooLargeSaysSoAndBlocksNobody) {

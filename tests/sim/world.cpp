@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/sim/world.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
@@ -107,32 +108,8 @@ void World::arm(int write, bool after) {
 }
 
 void World::add_job(const JobShape& shape) {
-  const json container = {{"name", "trainer"},
-                          {"image", "i"},
-                          {"command", {"train"}},
-                          {"resources", {{"requests", {{"cpu", std::to_string(shape.cpu)}}}}}};
-  json job = {
-      {"apiVersion", "paceline.dev/v1alpha1"},
-      {"kind", "TrainingJob"},
-      {"metadata", {{"name", shape.name}, {"namespace", "default"}}},
-      {"spec",
-       {{"framework", {{"type", "Custom"}, {"processesPerReplica", 1}}},
-        {"failurePolicy", {{"maxRestarts", shape.max_restarts}, {"forceDeleteAfter", "20s"}}},
-        {"scheduling", {{"gangTimeout", "30s"}}},
-        {"cleanPodPolicy", shape.clean_pod_policy},
-        {"successPolicy", shape.success_policy},
-        {"roles",
-         json::array({{{"name", "w"},
-                       {"replicas", shape.replicas},
-                       {"template", {{"spec", {{"containers", json::array({container})}}}}}}})}}}};
-  if (!shape.ttl.empty()) job["spec"]["ttlAfterFinished"] = shape.ttl;
-  const std::array<json, 5> wrong = {
-      json{{"securityContext", {1}}}, json{{"tolerations", 5}}, json{{"volumes", "x"}},
-      json{{"affinity", {{"nodeAffinity", true}}}}, json{{"initContainers", {{{"env", 1}}}}}};
-  if (shape.wrong_type > 0)
-    job["spec"]["roles"][0]["template"]["spec"].merge_patch(
-        wrong[static_cast<std::size_t>(shape.wrong_type) % wrong.size()]);
-  if (const auto made = plain_->create(kube::kTrainingJobs, "default", job.dump()); !made)
+  const std::string job = document_of(shape).dump();
+  if (const auto made = plain_->create(kube::kTrainingJobs, "default", job); !made)
     throw std::runtime_error(made.error().message);
 }
 
@@ -232,7 +209,9 @@ void World::edit_while_away() {
   if (!found) return;
   operators_.clear();
   json roles = json::parse(*found)["spec"]["roles"];
-  roles[0]["template"]["spec"]["containers"][0]["image"] = "i" + std::to_string(++edits_);
+  ++edits_;
+  for (json& role : roles)
+    role["template"]["spec"]["containers"][0]["image"] = "i" + std::to_string(edits_);
   for (const json& spec :
        {json{{"suspend", true}}, json{{"roles", roles}}, json{{"suspend", false}}})
     (void)plain_->patch(kube::kTrainingJobs, "default", name, json{{"spec", spec}}.dump());
@@ -318,6 +297,8 @@ bool World::settle(int rounds) {
     (void)plain_->patch(kube::kTrainingJobs, "default", name, R"({"spec":{"suspend":false}})");
   drain();
   chaos_.laws.set_at_peace(true);
+  check_missing_images();
+  launchers_.push_images();
   // First with the taints and foreign pods that are there, then without, so that every job fits.
   if (is_obstructed() && !rest(rounds)) return false;
   for (const auto& [name, node] : Facts(facts()).nodes) {
@@ -331,6 +312,33 @@ bool World::settle(int rounds) {
   return rests;
 }
 
+/// Everybody does what is due, and five seconds pass.
+void World::round() {
+  drain();
+  launchers_.schedule();
+  launchers_.run_pods(true);
+  drain();
+  collect_garbage();
+  clock_.advance(std::chrono::seconds(5));
+}
+
+/// A pod whose image cannot be pulled is named by its job within a minute.
+void World::check_missing_images() {
+  constexpr int kRoundsOfAMinute = 12;
+  const auto waits = [](const auto& entry) { return entry.second.lacks_image; };
+  if (!launchers_.lack_images() || std::ranges::none_of(facts().pods, waits)) return;
+  for (int i = 0; i < kRoundsOfAMinute && !broken(); ++i) round();
+  for (const auto& [name, pod] : facts().pods) {
+    const JobFacts* job = facts().job_of(pod);
+    if (!pod.lacks_image || pod.deleting || job == nullptr || job->finished()) continue;
+    // A replacement that no node takes is told first: an image would not help the gang.
+    if (job->message.find("no node takes") != std::string::npos) continue;
+    if (job->message.find(kMissingImage) == std::string::npos)
+      report(Law::kNamesMissingImages,
+             name + " has had no image for a minute, and " + job->name + " says: " + job->message);
+  }
+}
+
 bool World::rest(int rounds) {
   // Long enough for back-off, time-outs and deadlines, also for those that a clock jump delayed.
   const int enough = 20 + (clock_jumped_ ? 100 : 0);
@@ -338,12 +346,7 @@ bool World::rest(int rounds) {
   for (int i = 0; i < rounds && !broken(); ++i) {
     const std::uint64_t before = cluster_.resource_version();
     const std::uint64_t writes = chaos_.writes;
-    drain();
-    launchers_.schedule();
-    launchers_.run_pods(true);
-    drain();
-    collect_garbage();
-    clock_.advance(std::chrono::seconds(5));
+    round();
     still = cluster_.resource_version() == before && chaos_.writes == writes ? still + 1 : 0;
     if (still == enough) return true;
   }

@@ -19,21 +19,11 @@
 
 #include "common/kube/fake/cluster.hpp"
 #include "tests/sim/faulty_api.hpp"
+#include "tests/sim/job.hpp"
 #include "tests/sim/launchers.hpp"
 #include "tests/sim/stream.hpp"
 
 namespace paceline::sim {
-
-struct JobShape {
-  std::string name;
-  int replicas = 1;
-  int cpu = 1;  // of each pod
-  int max_restarts = 0;
-  std::string clean_pod_policy = "Running";
-  std::string success_policy = "AllRanks";
-  std::string ttl{};   // empty: none
-  int wrong_type = 0;  // above 0: a field of the template has a wrong type
-};
 
 inline constexpr int kRounds = 400;  // upper bound for coming to rest
 
@@ -88,6 +78,9 @@ class World {
   void set_taint(const std::string& node, bool tainted);
   bool rest(int rounds);
   bool is_obstructed() const;
+  void evict_some_pod();
+  void check_missing_images();
+  void round();
   std::string some_job();
   void set_ready(const std::string& node, bool ready);
   void count_quota();

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// JobShape: what a simulated TrainingJob looks like. Values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "common/contract/roles.hpp"
+
+namespace paceline::sim {
+
+struct RoleShape {
+  contract::RoleKind kind = contract::RoleKind::kWorker;
+  int replicas = 1;
+  int processes = 0;           // of each replica; 0: as the framework says
+  bool after_servers = false;  // starts when the parameter servers have started
+};
+
+struct JobShape {
+  std::string name;
+  int replicas = 1;
+  int cpu = 1;  // of each pod
+  int max_restarts = 0;
+  std::string clean_pod_policy = "Running";
+  std::string success_policy = "AllRanks";
+  std::string ttl{};   // empty: none
+  int wrong_type = 0;  // above 0: a field of the template has a wrong type
+  std::string framework = "Custom";
+  // in the order of node ranks; empty: one role of `replicas` workers
+  std::vector<RoleShape> roles{};
+  bool lacks_an_image = false;  // the image of the last role cannot be pulled
+};
+
+/// The image that no registry has.
+inline constexpr const char* kMissingImage = "registry.example/mistyped:1";
+
+nlohmann::json document_of(const JobShape& shape);
+
+}  // namespace paceline::sim
