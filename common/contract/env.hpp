@@ -242,8 +242,8 @@ inline constexpr Variable kCudaGraph{
     {"Auto", "Disabled"}};
 inline constexpr Variable kLoaderWorkers{
     "PACELINE_LOADER_WORKERS",
-    "Auto: loaders that have no worker processes get as many as their measured waits and the idle "
-    "processors call for. A number, in quotes: they get that many.",
+    "Auto: loaders that have no worker processes, or too few, get as many as their measured waits "
+    "and the idle processors call for. A number, in quotes: they get that many.",
     "Disabled"};
 inline constexpr Variable kCompile{
     "PACELINE_COMPILE",

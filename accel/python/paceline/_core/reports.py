@@ -45,7 +45,7 @@ LOADERS = Feature(
 )
 WORKERS = Feature(
     "loader workers",
-    "workers for loaders that have none",
+    "workers for loaders that have none or too few",
     "Reordered",
     "off (PACELINE_LOADER_WORKERS is not set)",
 )

@@ -17,7 +17,7 @@ from paceline._core.environment import disabled
 from paceline._core.log import say
 from paceline.loader import _device, _fallback, _native, _pinned, _prefetch, _report
 from paceline.loader._exchange import Context, Exchange
-from paceline.loader._workers import hazards
+from paceline.loader._workers import few, hazards
 from paceline.loader._workers.passes import Pass
 from paceline.loader._workers.plan import Plan, why_not_asked
 
@@ -110,8 +110,10 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
         exchange: Exchange,
         account: _report.Account,
         order: _prefetch.Order | None = None,
+        meter: few.Meter | None = None,
     ) -> None:
         self._exchange = exchange
+        self._meter = meter  # whether there are too few workers
         self._account = account
         self._order = order
         self._kept = _fallback.Kept(loader)
@@ -171,8 +173,19 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
     def _next_data(self) -> Any:
         began = time.perf_counter()
         batch = self._next_of_ours() if self._instead is None else self._instead._next_data()
-        self._account.waited(time.perf_counter() - began)
+        waited = time.perf_counter() - began
+        self._account.waited(waited)
+        if self._meter is not None and self._instead is None:
+            self._note(self._meter, waited)
         return batch
+
+    def _note(self, meter: few.Meter, waited: float) -> None:
+        try:
+            if not meter.handed(waited, self._workers, self._index_sampler):
+                self._meter = None
+        except Exception as error:  # the program's training goes on
+            self._account.plan.left(f"{type(error).__name__}: {error}")
+            self._meter = None
 
     def _next_of_ours(self) -> Any:
         try:
@@ -252,10 +265,11 @@ def iterator(loader: Any) -> Any:
     try:
         why = why_not(loader)
         if not why:
+            given, workers, meter = _with_more_workers(loader, account)
             account.why_no_prefetch = _prefetch.why_not(loader)
-            order = _prefetch.Order(loader) if not account.why_no_prefetch else None
+            order = _prefetch.Order(loader, workers) if not account.why_no_prefetch else None
             pinning = _pinned.Pinning() if _pinned.wanted(loader) else None
-            exchange = Exchange(loader.num_workers, loader.prefetch_factor, pinning)
+            exchange = Exchange(workers, loader.prefetch_factor, pinning)
             if _device.asked(loader):
                 account.copies = _why_no_copies(loader)
                 exchange.copies = None if account.copies else _device.Copies()
@@ -266,10 +280,28 @@ def iterator(loader: Any) -> Any:
         return None
     account.began(exchange)
     try:
-        return Iterator(loader, exchange, account, order)
+        return Iterator(given, exchange, account, order, meter)
     except BaseException:
         exchange.region.retire()
         raise
+
+
+def _with_more_workers(loader: Any, account: _report.Account) -> tuple[Any, int, few.Meter | None]:
+    """Returns the settings of a loader that has workers, the number that it gets, and what measures
+    whether they are enough."""
+    try:
+        plan = account.plan = few.planned(loader, account.plan)
+    except Exception:  # a program's own loader class may hold anything in its attributes
+        plan = account.plan = None
+    if plan is None or plan.why:
+        return loader, loader.num_workers, None
+    given: Any = loader
+    if plan.workers > loader.num_workers:
+        given = _fallback.Kept(loader)
+        given.num_workers = min(plan.workers, _native.MAX_WORKERS)
+    ahead = loader.prefetch_factor * given.num_workers
+    meter = few.Meter(plan, ahead) if plan.asked is None and plan.after is None else None
+    return given, given.num_workers, meter
 
 
 class _Worked(Iterator):

@@ -140,11 +140,11 @@ class Order:
     loader.
     """
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, workers: int) -> None:
         self._outer = loader._index_sampler
         self._sampler = _sampler_of(loader)
-        self._workers = loader.num_workers
-        self._most = loader.num_workers * loader.prefetch_factor
+        self._workers = workers
+        self._most = workers * loader.prefetch_factor
         self._epochs: list[int] = []  # epochs that the program set, for samplers of TOLD
 
     def begins(self) -> None:

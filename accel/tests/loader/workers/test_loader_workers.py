@@ -316,7 +316,7 @@ def test_samples_that_wait_get_workers(time: Time) -> None:
     assert told["step_seconds_before"] == pytest.approx(0.1)
     assert told["step_seconds"] == pytest.approx(0.08)
     assert told["text"].startswith(
-        "1 workers instead of none: a batch took 20.0 ms to make, of which 20.0 ms waiting, and the"
+        "1 worker instead of none: a batch took 20.0 ms to make, of which 20.0 ms waiting, and the"
         " rest of a step 80.0 ms; predicted gain 1.2"
     ), told["text"]
     assert told["text"].endswith("; a step took 100.0 ms before and 80.0 ms since")
@@ -336,7 +336,7 @@ def test_workers_that_gain_nothing_end_in_the_same_pass(
     found = steps(made, time, 0.08, 0.0, with_workers=0.09)
     ramp = passes.PREFETCH * 1 + 1
     assert found.count(True) == ramp + plan.TRIED and len(found) == SIZE and not found[-1]
-    assert "1 workers were tried and ended: a step took 170.0 ms" in entry(made)["reason"]
+    assert "tried with 1 worker: a step took 170.0 ms, and 120.0 ms before" in entry(made)["reason"]
     assert not any(steps(made, time, 0.08, 0.0)) and capfd.readouterr().err == ""
 
 
@@ -394,4 +394,6 @@ def test_explain_names_what_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told["state"] == "on" and any(
         one["text"].startswith("2 workers instead of none: as the job asks") for one in told["seen"]
     )
-    assert "workers for loaders that have none: on; numerics class Reordered" in (explain.explain())
+    assert "workers for loaders that have none or too few: on; numerics class Reordered" in (
+        explain.explain()
+    )

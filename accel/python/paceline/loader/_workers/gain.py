@@ -68,6 +68,8 @@ def step(measured: Measured, machine: Machine, workers: int) -> float:
     rest = measured.rest + taking
     waiting = max(0.0, measured.making - measured.working)
     making = (UNEVEN * measured.working + UNEVEN_WAITING * waiting) / workers
+    if measured.workers:  # the making was measured with what is uneven in it
+        making = max(measured.making, measured.working) / workers
     free = min(float(workers), idle(measured, machine))
     shared = rest + TIME_SHARING * measured.working
     computing = min(measured.working / free, shared) if free > 0.05 else shared
@@ -92,7 +94,9 @@ def choose(
     limit = measured.workers + min(max(0, MOST - measured.workers), most)
     if limit <= measured.workers:
         why = f"{machine.memory >> 20} MiB of memory are free, and each may take {each >> 20} MiB"
-        return Choice(measured.workers, 1.0, why if most == 0 else f"it has {measured.workers}")
+        return Choice(
+            measured.workers, 1.0, why if most == 0 else f"no more than {MOST} are started unasked"
+        )
     best = step(measured, machine, limit)
     workers = next(
         number
@@ -107,7 +111,7 @@ def choose(
     if left is not None and (before - after) * left < 2 * cost(new, machine):
         why = (
             f"the {left} batches of a pass would gain {(before - after) * left:.2f} s, and starting"
-            f" {new} workers takes about {cost(new, machine):.2f} s"
+            f" {counted(new)} takes about {cost(new, machine):.2f} s"
         )
         return Choice(measured.workers, gain, why)
     return Choice(workers, gain, "")
@@ -116,6 +120,10 @@ def choose(
 def cost(workers: int, machine: Machine) -> float:
     """Returns the seconds that starting this many workers takes."""
     return workers * (STARTING + machine.process / FORKED)
+
+
+def counted(workers: int) -> str:
+    return f"{workers or 'no'} worker{'' if workers == 1 else 's'}"
 
 
 def told(measured: Measured) -> str:

@@ -83,7 +83,7 @@ def why_not(loader: Any) -> str:
         return "its dataset is a DataPipe"
     if multiprocessing.current_process().daemon or get_worker_info() is not None:
         return "this process is a daemon, which must not start processes"
-    if not _is_known(loader.worker_init_fn):
+    if not is_known(loader.worker_init_fn):
         return "worker_init_fn is the program's own, and is told the workers' numbers"
     method = start_method(loader)
     if method != "fork":
@@ -91,7 +91,7 @@ def why_not(loader: Any) -> str:
     return why_not_ahead(loader._index_sampler)
 
 
-def _is_known(function: Any) -> bool:
+def is_known(function: Any) -> bool:
     """Whether this is None, or a function of a trainer that only seeds a worker."""
     while isinstance(function, functools.partial):
         function = function.func

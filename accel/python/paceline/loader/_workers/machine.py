@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -107,3 +107,13 @@ def delayed() -> float:
     kernel does not say."""
     words = _read(Path("/proc/thread-self/schedstat")).split()
     return int(words[1]) / 1e9 if len(words) == 3 else 0.0
+
+
+def used(pids: Iterable[int], proc: Path = Path("/proc")) -> float:
+    """Returns the seconds that these processes have run, or were ready to run."""
+    nanoseconds = 0
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended
+            words = (proc / f"{pid}" / "schedstat").read_text(encoding="ascii").split()
+            nanoseconds += int(words[0]) + int(words[1])
+    return nanoseconds / 1e9

@@ -181,7 +181,7 @@ class Pass(Base):  # type: ignore[misc, valid-type]
             if why:
                 plan.left(why)
                 return False
-            whole = _length(self._index_sampler)
+            whole = length(self._index_sampler)
             plan.decide(meter.measured(), whole)
         except Exception as error:
             plan.left(f"{type(error).__name__}: {error}")
@@ -255,7 +255,7 @@ class Pass(Base):  # type: ignore[misc, valid-type]
         say(f"a loader has no workers any more, from batch {self._handed} of this pass on: {why}")
 
 
-def _length(sampler: Any) -> int | None:
+def length(sampler: Any) -> int | None:
     try:
         return len(sampler)
     except (TypeError, NotImplementedError):

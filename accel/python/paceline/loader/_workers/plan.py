@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import statistics
 import time
+from collections.abc import Iterable
 from typing import Any, Callable
 
 from paceline._core import contract, reports
@@ -46,6 +47,7 @@ class Plan:
         clock: seconds of time.
         processor: processor seconds of this process.
         delayed: seconds that this thread was ready to run without a processor.
+        used: the same and processor seconds, of other processes.
         look: returns the machine.
     """
 
@@ -56,9 +58,11 @@ class Plan:
         processor: Callable[[], float] = time.process_time,
         delayed: Callable[[], float] = machine.delayed,
         look: Callable[[], machine.Machine] = machine.seen,
+        used: Callable[[Iterable[int]], float] = machine.used,
     ) -> None:
         self.had, self.look = had, look
         self.clock, self.processor, self.delayed = clock, processor, delayed
+        self.used = used
         self.asked = asked()
         self.workers = had
         self.why = ""  # why it gets no more workers
@@ -71,6 +75,11 @@ class Plan:
 
     def left(self, why: str) -> None:
         self.workers, self.why = self.had, why
+
+    def ask(self) -> None:
+        """Takes the number that the job asks for, without measuring."""
+        if self.asked is not None and self.asked > self.had:
+            self.workers = self.asked
 
     def decide(self, measured: gain.Measured, whole: int | None) -> None:
         """Chooses the workers for passes of `whole` batches."""
@@ -98,8 +107,8 @@ class Plan:
         if self.asked is not None or self.after < self.before or not self.before:
             return False
         self.left(
-            f"{self.workers} workers were tried and ended: a step took {self.after * 1e3:.1f} ms"
-            f" with them and {self.before * 1e3:.1f} ms before"
+            f"tried with {gain.counted(self.workers)}: a step took {self.after * 1e3:.1f} ms, and"
+            f" {self.before * 1e3:.1f} ms before"
         )
         return True
 
@@ -122,10 +131,12 @@ class Plan:
         }
 
     def _text(self) -> str:
-        none = f"{self.had or 'no'} workers"
+        none = gain.counted(self.had)
         if self.why:
             return f"{none}: {self.why}"
         if self.measured is None or self.choice is None:
+            if self.workers > self.had:
+                return f"{gain.counted(self.workers)} instead of {self.had}: as the job asks"
             return f"{none}: too few batches were made to measure them"
         after = (
             f"; a step took {self.before * 1e3:.1f} ms before and {self.after * 1e3:.1f} ms since"
@@ -134,7 +145,7 @@ class Plan:
         )
         why = "as the job asks" if self.asked is not None else gain.told(self.measured)
         return (
-            f"{self.workers} workers instead of {self.had or 'none'}: {why}; predicted gain"
+            f"{gain.counted(self.workers)} instead of {self.had or 'none'}: {why}; predicted gain"
             f" {self.choice.gain:.2f}{after}"
         )
 
