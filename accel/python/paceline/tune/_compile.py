@@ -36,7 +36,11 @@ THREADS = 4
 MOST_ROOTS = 4
 # Values for torch._dynamo.config while it is on. Errors leave a frame eager. Hooks that are added
 # later are seen.
-_DYNAMO = {"suppress_errors": True, "skip_nnmodule_hook_guards": False}
+_DYNAMO = {
+    "suppress_errors": True,
+    "skip_nnmodule_hook_guards": False,
+    "inline_inbuilt_nn_modules": True,  # PyTorch 2.4 sees such hooks only so
+}
 # A second backward through a graph is not an error.
 _FUNCTORCH = {"donated_buffer": False}
 
@@ -47,6 +51,15 @@ def why_never() -> str:
     if not hasattr(module, "compile") or not hasattr(module, "_compiled_call_impl"):
         return f"PyTorch {torch.__version__} has no torch.nn.Module.compile"
     return ""
+
+
+def why_no_hooks() -> str:
+    """Why compiled modules would miss hooks that are set later; empty if they would not."""
+    import torch._dynamo.config as config
+
+    if hasattr(config, "inline_inbuilt_nn_modules"):
+        return ""
+    return f"PyTorch {torch.__version__} would not call hooks that are set later"
 
 
 def why_no_compiler(device: str) -> str:
@@ -139,7 +152,8 @@ class Compile:
             return f"the program trains {len(self._roots)} modules by themselves"
         if self._watch.differentiates_twice:
             return "the program differentiates twice (create_graph=True), which cannot be compiled"
-        return next(filter(None, map(why_not, self._roots)), "") or _room.why_not()
+        why = next(filter(None, map(why_not, self._roots)), "")
+        return why or _room.why_not() or why_no_hooks()
 
     def use(self, on: bool) -> None:
         """Has the next step compiled, or eager."""
