@@ -18,6 +18,7 @@ import os
 import shutil
 import sysconfig
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +55,18 @@ def why_never() -> str:
 
 
 def why_no_hooks() -> str:
-    """Why compiled modules would miss hooks that are set later; empty if they would not."""
-    import torch._dynamo.config as config
-
-    if hasattr(config, "inline_inbuilt_nn_modules"):
+    """Why compiled modules would miss hooks that are set later; empty if they would not. PyTorch
+    2.4 calls them if it is told to, and later releases always do.
+    """
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 4):
         return ""
     return f"PyTorch {torch.__version__} would not call hooks that are set later"
+
+
+def _has(config: Any, name: str) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of names that a later PyTorch will drop
+        return hasattr(config, name)
 
 
 def why_no_compiler(device: str) -> str:
@@ -187,7 +194,7 @@ class Compile:
 
     def _set(self, config: Any, values: dict[str, Any]) -> None:
         for name, value in values.items():
-            if hasattr(config, name):
+            if _has(config, name) and getattr(config, name) != value:
                 self._before.append((config, name, getattr(config, name)))
                 setattr(config, name, value)
 
