@@ -71,12 +71,22 @@ def declined(explained: dict[str, Any]) -> dict[str, list[str]]:
             continue
         told = explained[name]
         whys = [entry["reason"] for entry in _seen(explained, name) if entry["reason"]]
-        found[name] = list(dict.fromkeys(whys)) or [_why_nothing(told)]
+        found[name] = list(dict.fromkeys(whys)) or [_why_nothing(name, told)]
     return found
 
 
-def _why_nothing(told: dict[str, Any]) -> str:
-    return str(told["reason"]) if told["state"] == "off" else "the script has none that it serves"
+# What a feature of a script lacks that has nothing for it.
+LACKS = {
+    "loader": "no loader of PyTorch",
+    "fused optimizers": "no optimizer of PyTorch",
+    "communication": "no DistributedDataParallel",
+}
+
+
+def _why_nothing(name: str, told: dict[str, Any]) -> str:
+    if told["state"] == "off":
+        return str(told["reason"])
+    return LACKS.get(name, "nothing that it serves")
 
 
 def _seen(explained: dict[str, Any], name: str) -> list[dict[str, Any]]:

@@ -42,7 +42,6 @@ def distance(left: Path, right: Path) -> float | None:
 
 def row_of(recipe: Recipe, runs: dict[str, Run]) -> dict[str, Any]:
     explained = runs["with"].told["explained"]
-    without = runs["without"].windows
     row: dict[str, Any] = {
         "name": recipe.name,
         "package": recipe.package,
@@ -51,10 +50,9 @@ def row_of(recipe: Recipe, runs: dict[str, Run]) -> dict[str, Any]:
         "batch": recipe.batch,
         "acted": figures.acted(explained),
         "declined": figures.declined(explained),
-        "acted_lossy": figures.acted(runs["lossy"].told["explained"]),
-        "gain": figures.gain(without, runs["with"].windows).told(),
-        "control": figures.gain(without, runs["again"].windows).told(),
-        "lossy": figures.gain(without, runs["lossy"].windows).told(),
+        "gain": gain_of(runs, "with"),
+        "control": gain_of(runs, "again"),
+        "lossy": gain_of(runs, "lossy"),
         "seconds": {name: [round(one, 6) for one in run.windows] for name, run in runs.items()},
     }
     for key, variant, numerics in (
@@ -67,18 +65,27 @@ def row_of(recipe: Recipe, runs: dict[str, Run]) -> dict[str, Any]:
     return row
 
 
+def gain_of(runs: dict[str, Run], variant: str) -> dict[str, float] | None:
+    """None where only what acts was looked at."""
+    if "without" not in runs:
+        return None
+    return figures.gain(runs["without"].windows, runs[variant].windows).told()
+
+
 def apart(runs: dict[str, Run], variant: str, name: str) -> tuple[float | None, float | None]:
     """How far two runs without are apart in a saved file, and how far one without and this one."""
+    if "without" not in runs:
+        return None, None
     file = {variant: run.folder / name for variant, run in runs.items()}
     return distance(file["without"], file["again"]), distance(file["without"], file[variant])
 
 
 def said(row: dict[str, Any]) -> str:
-    figures_of = [f"{key} {row[key]['median']:.3f}" for key in ("gain", "control", "lossy")]
+    figures_of = [f"{key} {table.gain(row[key])}" for key in ("gain", "control", "lossy")]
     return f"{row['name']}: {', '.join(row['acted']) or 'nothing acted'}; {', '.join(figures_of)}"
 
 
-def run_all(chosen: list[Recipe], place: Place, out: Path, most: int) -> dict[str, Any]:
+def run_all(chosen: list[Recipe], place: Place, out: Path, most: int, look: bool) -> dict[str, Any]:
     """Measures the recipes, and writes the record after each. Rows of other recipes stay in it."""
     record: dict[str, Any] = {"failed": {}, "rows": []}
     if out.exists():
@@ -92,7 +99,7 @@ def run_all(chosen: list[Recipe], place: Place, out: Path, most: int) -> dict[st
     for recipe in chosen:
         folder = Path(tempfile.mkdtemp(prefix="reach-"))
         try:
-            runs = measure(recipe, folder, place, most)
+            runs = measure(recipe, folder, place, *((1, ["with"]) if look else (most,)))
             row = row_of(recipe, runs)
             rows = [one for one in record["rows"] if one["name"] != recipe.name]
             record["rows"] = sorted([*rows, row], key=lambda one: order.index(one["name"]))
@@ -115,6 +122,9 @@ def main() -> int:
     parser.add_argument("--build", type=Path, required=True, help="build with bin/ and runtime/")
     parser.add_argument("--out", type=Path, help="record to write (default: a temporary file)")
     parser.add_argument("--windows", type=int, default=1000, help="most windows of a run")
+    parser.add_argument(
+        "--look", action="store_true", help="only look at what acts: one short run, no gains"
+    )
     parser.add_argument("--page", type=Path, help="page to write")
     parser.add_argument("--read", type=Path, help="measure nothing, read this record")
     arguments = parser.parse_args()
@@ -126,7 +136,7 @@ def main() -> int:
             subprocess.run([sys.executable, HERE / "data.py", data], check=True)
             place = Place(arguments.build.resolve(), Path(data), Path(sys.executable))
             out = arguments.out or Path(data) / "record.json"
-            record = run_all(chosen, place, out, arguments.windows)
+            record = run_all(chosen, place, out, arguments.windows, arguments.look)
     if not record["rows"]:
         print("reach: no recipe has run to its end", file=sys.stderr)
         return 1

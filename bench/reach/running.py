@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -192,9 +193,11 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def measure(recipe: Recipe, folder: Path, place: Place, most: int = 1000) -> dict[str, Run]:
+def measure(
+    recipe: Recipe, folder: Path, place: Place, most: int = 1000, variants: Iterable[str] = JOB
+) -> dict[str, Run]:
     """The runs of a recipe, by variant. With fewer windows than the recipe has they are killed."""
-    runs = {name: Run(recipe, name, folder / name, place) for name in JOB}
+    runs = {name: Run(recipe, name, folder / name, place) for name in variants}
     order = list(runs.values())
     try:
         for run in order:

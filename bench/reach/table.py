@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections.abc import Iterable
 from typing import Any
 
 from catalogue import HELPED
@@ -27,27 +28,38 @@ SHORT = {
 def line(record: dict[str, Any]) -> dict[str, Any]:
     """The last line that the bench prints. `median` is of the first three kinds."""
     rows = record["rows"]
-    gains = [row["gain"]["median"] for row in rows]
-    helped = [row["gain"]["median"] for row in rows if row["bound"] in HELPED]
+    gains = _medians(rows)
+    helped = _medians(row for row in rows if row["bound"] in HELPED)
     return {
         "bench": "reach",
         "of": len(rows),
         "acted": sum(bool(row["acted"]) for row in rows),
+        "measured": len(gains),
         "median": _rounded(statistics.median(helped)) if helped else None,
-        "median_all": _rounded(statistics.median(gains)),
-        "worst": _rounded(min(gains)),
+        "median_all": _rounded(statistics.median(gains)) if gains else None,
+        "worst": _rounded(min(gains)) if gains else None,
         "rows": [
             {
                 "name": row["name"],
                 "acted": [SHORT[name] for name in row["acted"]],
-                "gain": _rounded(row["gain"]["median"]),
-                "control": _rounded(row["control"]["median"]),
-                "lossy": _rounded(row["lossy"]["median"]),
+                **{key: _median(row[key]) for key in ("gain", "control", "lossy")},
                 "weights": row["weights"]["verdict"],
             }
             for row in rows
         ],
     }
+
+
+FEATURES_TOLD = ("loader", "loader workers", "fused optimizers", "communication")
+
+
+def _median(told: dict[str, float] | None) -> float | None:
+    return None if told is None else _rounded(told["median"])
+
+
+def _medians(rows: Iterable[dict[str, Any]]) -> list[float]:
+    """The gains of rows that have one: of the others only what acts was looked at."""
+    return [row["gain"]["median"] for row in rows if row["gain"] is not None]
 
 
 def _load(rows: list[dict[str, Any]]) -> str:
@@ -115,7 +127,8 @@ def _beginning(record: dict[str, Any]) -> list[str]:
         "- The runs of a recipe take turns: one goes on for a window of steps, the others stand"
         " still. So a pair of windows has the same steps, at nearly the same time.",
         f"- The first {record['warm_up']} steps of a run are left out."
-        " A gain is the median ratio of the pairs.",
+        f" A gain is the median ratio of {_pairs(record['rows'])} pairs.",
+        "- Not measured: one short run has shown what acts, and no more.",
         "- In brackets: the interval of 95 % of a bootstrap over the pairs.",
         "- Without: the same launcher with `PACELINE_DISABLE=1`.",
         "- Runs are shorter than the five minutes after which a model is compiled on trial.",
@@ -126,29 +139,40 @@ def _beginning(record: dict[str, Any]) -> list[str]:
 
 def _row(row: dict[str, Any]) -> str:
     names = ", ".join(SHORT[name] for name in row["acted"]) or "-"
-    figures = " | ".join(_gain(row[key]) for key in ("gain", "control", "lossy"))
+    figures = " | ".join(gain(row[key]) for key in ("gain", "control", "lossy"))
     title = f"{row['package']} (`{row['name']}`)"
     return f"| {title} | {row['bound']} | {row['ranks']} | {row['batch']} | {names} | {figures} |"
 
 
-def _gain(gain: dict[str, float]) -> str:
-    return f"{gain['median']:.3f} ({gain['low']:.2f} to {gain['high']:.2f})"
+def _pairs(rows: list[dict[str, Any]]) -> str:
+    """How many pairs of windows the gains are of."""
+    counts = {len(row["seconds"]["with"]) for row in rows if row["gain"] is not None}
+    return f"{min(counts)} to {max(counts)}" if len(counts) > 1 else f"{max(counts, default=0)}"
+
+
+def gain(told: dict[str, float] | None) -> str:
+    if told is None:
+        return "not measured"
+    return f"{told['median']:.3f} ({told['low']:.2f} to {told['high']:.2f})"
 
 
 def _summary(record: dict[str, Any]) -> list[str]:
     told = line(record)
     rows = record["rows"]
+    whole = told["measured"] == told["of"]
     least = math.ceil(LEAST_ACTED * told["of"])
-    below = [row["name"] for row in told["rows"] if row["gain"] < LEAST_GAIN]
+    below = [row["name"] for row in told["rows"] if (row["gain"] or 1) < LEAST_GAIN]
     return [
         "| figure | measured | bar | |",
         "|---|---|---|---|",
         _judged("recipes in which something acts", f"{told['acted']} of {told['of']}", f"{least}")
         + _met(told["acted"] >= least),
         _judged("median gain of the first three kinds", f"{told['median']}", f"{LEAST_MEDIAN:.2f}")
-        + _met((told["median"] or 0) >= LEAST_MEDIAN),
+        + _met((told["median"] or 0) >= LEAST_MEDIAN, whole),
         _judged("median gain of all", f"{told['median_all']}", "-") + " |",
-        _judged("smallest gain", f"{told['worst']}", f"{LEAST_GAIN}") + _met(not below),
+        _judged("recipes with a measured gain", f"{told['measured']} of {told['of']}", "all")
+        + _met(whole),
+        _judged("smallest gain", f"{told['worst']}", f"{LEAST_GAIN}") + _met(not below, whole),
         _judged("gains whose interval lies above 1", _count(rows, "gain", 1), "-") + " |",
         _judged("gains whose interval lies below 1", _count(rows, "gain", -1), "-") + " |",
         _judged("controls whose interval leaves out 1", _count(rows, "control", 0), "0") + " |",
@@ -157,24 +181,26 @@ def _summary(record: dict[str, Any]) -> list[str]:
 
 def _count(rows: list[dict[str, Any]], key: str, side: int) -> str:
     """How many intervals lie above 1 (side 1), below (-1), or either (0)."""
-    above = sum(row[key]["low"] > 1 for row in rows)
-    below = sum(row[key]["high"] < 1 for row in rows)
-    return f"{above if side > 0 else below if side < 0 else above + below} of {len(rows)}"
+    told = [row[key] for row in rows if row[key] is not None]
+    above = sum(one["low"] > 1 for one in told)
+    below = sum(one["high"] < 1 for one in told)
+    return f"{above if side > 0 else below if side < 0 else above + below} of {len(told)}"
 
 
 def _judged(figure: str, measured: str, bar: str) -> str:
     return f"| {figure} | {measured} | {bar} |"
 
 
-def _met(met: bool) -> str:
-    return " met |" if met else " missed |"
+def _met(met: bool, decided: bool = True) -> str:
+    return (" met |" if met else " missed |") if decided else " open |"
 
 
 def _reasons(row: dict[str, Any]) -> list[str]:
     return [
         f"| {row['name']} | {SHORT[name]} | {'; '.join(whys).replace('|', '/')} |"
         for name, whys in row["declined"].items()
-        if name not in ("mixed precision", "compile")
+        if name in FEATURES_TOLD and not (name == "communication" and row["ranks"] == 1)
+        if whys != ["nothing that it serves"]
     ]
 
 

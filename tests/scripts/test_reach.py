@@ -62,7 +62,7 @@ EXPLAINED = {
 def test_only_what_has_served_something_acted() -> None:
     assert figures.acted(EXPLAINED) == ["fused optimizers"]
     assert figures.declined(EXPLAINED) == {
-        "loader": ["the script has none that it serves"],
+        "loader": ["no loader of PyTorch"],
         "communication": ["a group of mpi"],
         "mixed precision": ["PACELINE_PRECISION is not set"],
     }
@@ -93,7 +93,7 @@ def row(name: str, bound: str, gain: float, acted: list[str]) -> dict[str, Any]:
         **{"name": name, "package": name.title(), "bound": bound, "ranks": 1, "batch": 8},
         **{"acted": acted, "gain": told, "control": control, "lossy": told, "load": 2.5},
         **{"declined": {"loader": ["no workers"], "mixed precision": ["not asked"]}},
-        **{"weights": weights, "weights_lossy": weights},
+        **{"weights": weights, "weights_lossy": weights, "seconds": {"with": [1.0] * 10}},
     }
 
 
@@ -116,6 +116,16 @@ def test_the_last_line_has_each_row() -> None:
     assert told["rows"][1]["acted"] == ["communication"]
 
 
+def test_a_recipe_that_was_only_looked_at_has_no_gain() -> None:
+    looked = {**row("four", HELPED[2], 1.0, []), "gain": None, "control": None, "lossy": None}
+    record = {**RECORD, "rows": [*RECORD["rows"], looked]}
+    told = table.line(record)
+    assert (told["of"], told["measured"], told["worst"]) == (4, 3, 0.9)
+    assert "| recipes with a measured gain | 3 of 4 | all | missed |" in table.page(record)
+    assert "| - | not measured | not measured | not measured |" in table.page(record)
+    assert "| smallest gain | 0.9 | 0.99 | open |" in table.page(record)
+
+
 def test_the_page_says_what_misses_its_bar_and_what_declined() -> None:
     page = table.page(RECORD)
     assert (
@@ -128,6 +138,7 @@ def test_the_page_says_what_misses_its_bar_and_what_declined() -> None:
     assert "| gains whose interval lies above 1 | 2 of 3 | - | |" in page
     assert "| gains whose interval lies below 1 | 0 of 3 | - | |" in page
     assert "| three | loader | no workers |" in page
+    assert "the median ratio of 10 pairs" in page
     assert "not asked" not in page
     assert "| one | as Reordered | 1e-07 | - | as Reordered | 1e-07 | - |" in page
 

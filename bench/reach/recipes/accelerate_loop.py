@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from transformers import GPT2Config, GPT2LMHeadModel
 
 set_seed(1)
-accelerator = Accelerator()
+accelerator = Accelerator(cpu=not torch.cuda.is_available())  # else two CPU ranks train apart
 tokens = torch.randint(0, 4000, (2048, 16))
 loader = DataLoader(TensorDataset(tokens), batch_size=4, shuffle=True)
 model = GPT2LMHeadModel(
