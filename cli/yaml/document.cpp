@@ -166,8 +166,7 @@ ordered_json plain_scalar(const std::string& text) {
   const bool numeric = std::isdigit(static_cast<unsigned char>(text.front())) != 0 ||
                        text.front() == '-' || text.front() == '+' || text.front() == '.';
   if (!numeric) return text;
-  const std::size_t signs = text.find_first_not_of("+-");
-  if (signs == std::string::npos || signs > 1) return text;
+  if (text.find_first_not_of("+-") > 1) return text;  // two signs, or signs alone
   if (const auto integer = whole_number(text)) return *integer;
   double number = 0;
   if (parse_whole(std::string_view(text).substr(text.front() == '+' ? 1 : 0), number))

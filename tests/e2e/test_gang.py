@@ -55,6 +55,7 @@ def test_job_waits_for_the_profile_that_it_names(
             **kept,
             "optimizer": "Auto",
             "communication": "Auto",
+            "compile": "Auto",
         }
         handle.tell()
         handle.wait_phase("Succeeded")

@@ -45,6 +45,7 @@ TEST(RuntimeProfiles, JobThatNamesOneWaitsForIt) {
                                                             {"loaderWorkers", "Disabled"},
                                                             {"optimizer", "Auto"},
                                                             {"communication", "Auto"},
+                                                            {"compile", "Auto"},
                                                             {"compression", "PowerSGD:rank=2"},
                                                             {"precision", "O1"},
                                                             {"cudaGraph", "Disabled"}}));
