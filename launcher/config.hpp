@@ -63,6 +63,8 @@ struct Config {
 
   /// One replica runs mpirun, which starts the ranks of all replicas through their launchers.
   bool uses_mpirun() const { return framework == "MPI" && !passthrough; }
+  /// Where rank 0's process says what acts.
+  std::string effects_file() const { return state_dir + "/effects.json"; }
   /// The framework's own launcher starts the ranks.
   bool starts_one_process() const { return passthrough || uses_mpirun(); }
 };

@@ -41,11 +41,14 @@ void write_ending(const Config& config, const rendezvous::Outcome& outcome,
                                outcome.restarts,
                                outcome.message,
                                outcome.culprit,
-                               (std::filesystem::path(config.state_dir) / "report.json").string()};
+                               (std::filesystem::path(config.state_dir) / "report.json").string(),
+                               summary::read_effects(config.effects_file())};
   if (auto written = write_atomically(ending.report, summary::report_document(ending, summary));
       !written)
     log.line(written.error().message);
   write_termination_message(config.termination_log, ending, summary, log);
+  if (const std::string line = summary::effects_line(ending.effects); !line.empty())
+    log.line("acceleration: " + line);
   log.line("ends: " + ending.verdict + (ending.message.empty() ? "" : ": " + ending.message));
 }
 

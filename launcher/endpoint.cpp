@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/endpoint.hpp"
 
+#include <utility>
+
 #include "common/telemetry/metrics/text_sink.hpp"
 
 namespace paceline::launcher {
@@ -12,6 +14,23 @@ bool same_secret(const std::string& a, const std::string& b) {
   for (std::size_t i = 0; i < a.size(); ++i)
     difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
   return difference == 0;
+}
+
+void put_gains(telemetry::TextSink& sink, const telemetry::Labels& job,
+               const std::optional<summary::Effects>& effects) {
+  if (!effects) return;
+  bool first = true;
+  for (const summary::Effect& effect : *effects) {
+    if (!effect.gain) continue;
+    if (std::exchange(first, false))
+      sink.family("paceline_job_effect_gain_ratio", telemetry::MetricType::kGauge,
+                  "How much quicker steps are with a feature than without it, less 1, as the tuner "
+                  "of rank 0 measured it.");
+    telemetry::Labels labels = job;
+    labels.emplace_back("feature", effect.feature);
+    labels.emplace_back("kept", effect.kept ? "true" : "false");
+    sink.value(labels, *effect.gain);
+  }
 }
 
 std::string metrics(const EndpointState& state) {
@@ -34,6 +53,7 @@ std::string metrics(const EndpointState& state) {
                   "ranks is not own time.");
       sink.value(job, state.summary.skew);
     }
+    put_gains(sink, job, state.state.effects);
   }
   return sink.text();
 }
@@ -50,10 +70,15 @@ summary::JobState job_state(const Config& config, const rendezvous::Gang* gang,
             1,
             1,
             std::nullopt};
-  return {config.job_uid,   std::string(rendezvous::to_string(gang->phase())),
-          gang->attempt(),  gang->restarts(),
-          gang->gathered(), gang->expected(),
-          gang->culprit(),  gang->missing()};
+  return {config.job_uid,
+          std::string(rendezvous::to_string(gang->phase())),
+          gang->attempt(),
+          gang->restarts(),
+          gang->gathered(),
+          gang->expected(),
+          gang->culprit(),
+          gang->missing(),
+          summary::read_effects(config.effects_file())};
 }
 
 summary::HttpAnswer answer_request(const EndpointState& state,

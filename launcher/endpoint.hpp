@@ -28,7 +28,8 @@ struct EndpointState {
   telemetry::JobSummary summary;
 };
 
-/// `gang` is null on other pods than node rank 0's: they know their own state only.
+/// `gang` is null on other pods than node rank 0's: they know their own state only. Reads the file
+/// in which rank 0 says what acts.
 summary::JobState job_state(const Config& config, const rendezvous::Gang* gang,
                             const rendezvous::Member& member);
 

@@ -81,6 +81,8 @@ Result<StartPlan> plan_start(const RankPlan& plan, const Config& config,
                              const rendezvous::RankTable& table, int restarts) {
   if (auto written = write_atomically(plan.rank_table, rendezvous::to_json(table)); !written)
     return std::unexpected(written.error());
+  std::error_code ignored;
+  std::filesystem::remove(config.effects_file(), ignored);  // of the attempt before
   auto ranks = plan_ranks(plan, config, table, restarts);
   if (config.uses_mpirun()) return plan_mpi(std::move(ranks), plan, config, table);
   return StartPlan{std::move(ranks), {}};

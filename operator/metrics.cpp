@@ -54,6 +54,9 @@ std::string operator_metrics(const OperatorState& state) {
   counter(registry, "paceline_operator_scheduler_passes_total", "Passes over the queue.",
           counters.scheduler_passes);
   pass_times(registry, counters.pass_times);
+  counter(registry, "paceline_operator_events_dropped_total",
+          "Events that the API server refused or did not take in ten minutes.",
+          state.events_dropped);
   gauge(registry, "paceline_operator_leading", "1 while this process is the leader.",
         state.leading ? 1 : 0);
   gauge(registry, "paceline_operator_queue_depth", "Keys that wait for a worker.",

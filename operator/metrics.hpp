@@ -15,6 +15,7 @@ struct OperatorState {
   std::size_t queue_depth = 0;
   std::size_t cached_pods = 0;
   std::size_t cached_nodes = 0;
+  std::uint64_t events_dropped = 0;
 };
 
 std::string operator_metrics(const OperatorState& state);

@@ -154,6 +154,9 @@ inline constexpr Variable kFailureFile{
 inline constexpr Variable kExplainFile{
     "PACELINE_EXPLAIN_FILE",
     "file that receives what acted in rank 0 when its training process ends"};
+inline constexpr Variable kEffectsFile{"PACELINE_EFFECTS_FILE",
+                                       "file in which rank 0's training process says what acts and "
+                                       "what it gains, a JSON document of at most 16 KiB"};
 inline constexpr Variable kDisable{
     "PACELINE_DISABLE", "1: nothing is changed inside the training process", "", {"1"}};
 inline constexpr Variable kTfConfig{
@@ -318,6 +321,7 @@ inline constexpr std::array kAll{kSettings,
                                  kTelemetrySocket,
                                  kFailureFile,
                                  kExplainFile,
+                                 kEffectsFile,
                                  kDisable,
                                  kTfConfig,
                                  kLibrary,

@@ -64,9 +64,11 @@ void set_common(const Process& process, Variables& variables) {
   if (setting.gpu_direct_off) variables.set_default("NCCL_NET_GDR_LEVEL", "LOC");
 }
 
-void inject_runtime(const RankSetting& setting, Variables& variables) {
+void inject_runtime(const Process& process, Variables& variables) {
+  const RankSetting& setting = process.setting;
   if (setting.runtime_dir.empty() || variables.get(std::string(env::kDisable.name)) == "1") return;
   variables.set(env::kFailureFile.name, setting.failure_file);
+  if (process.rank() == 0) variables.set(env::kEffectsFile.name, setting.effects_file);
   const std::string python = setting.runtime_dir + "/python";
   const std::string path = prepend({python + "/site", python}, variables.get("PYTHONPATH"));
   variables.set("PYTHONPATH", path);
@@ -88,7 +90,7 @@ ComposedEnvironment compose_environment(const Environment& base, const Process& 
   for (const Framework& framework : kFrameworkFiles) {
     if (framework.type == process.setting.framework) framework.set(process, variables);
   }
-  inject_runtime(process.setting, variables);
+  inject_runtime(process, variables);
   return variables.take();
 }
 

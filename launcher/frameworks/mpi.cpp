@@ -27,6 +27,7 @@ constexpr std::array kOfOneReplica{env::kRole,
                                    env::kTerminationLog,
                                    env::kTelemetrySocket,
                                    env::kFailureFile,
+                                   env::kEffectsFile,
                                    env::kProcessesPerReplica};
 
 bool mentions(const MpirunSetting& setting, const Environment& variables, std::string_view word) {
@@ -109,8 +110,9 @@ void set_mpi_host(const MpiHostSetting& setting, Environment& variables) {
                              "PRTE_MCA_prte_tmpdir_base", "OMPI_MCA_btl_sm_backing_directory"})
       variables.insert_or_assign(name, setting.own_folder);
   }
-  // The launcher here does not know these ranks, so it would not read the file.
+  // The launcher here does not know these ranks, so it would not read the files.
   variables.erase(std::string(env::kFailureFile.name));
+  variables.erase(std::string(env::kEffectsFile.name));
 }
 
 }  // namespace paceline::frameworks

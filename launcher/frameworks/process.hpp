@@ -21,6 +21,7 @@ struct RankSetting {
   std::string rank_table_path;
   std::string telemetry_socket;
   std::string failure_file;
+  std::string effects_file;  // of rank 0
   // network interface that has this pod's address; "" if unknown
   std::string interface;
   bool gpu_direct_off = false;  // spec.network.gpuDirect: Disabled

@@ -31,6 +31,17 @@ json culprit_or_null(const std::optional<rendezvous::Culprit>& culprit) {
   return culprit ? form(*culprit) : json();
 }
 
+/// With "effects" only if something is known of them, so that a reader keeps what it knows.
+void put_effects(json& document, const std::optional<Effects>& effects) {
+  if (!effects) return;
+  json& list = document["effects"] = json::array();
+  for (const Effect& effect : *effects) {
+    json& entry = list.emplace_back(json{{"feature", effect.feature}, {"kept", effect.kept}});
+    if (effect.gain) entry["gain"] = std::round(*effect.gain * 1e4) / 1e4;
+    if (!effect.reason.empty()) entry["reason"] = effect.reason;
+  }
+}
+
 std::string dump(const json& document) {
   return document.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -63,6 +74,7 @@ json training(const telemetry::JobSummary& summary, bool with_ranks) {
          {"nodeRank", rank.node_rank},
          {"step", rank.step},
          {"steps", rank.steps},
+         {"seconds", rounded(telemetry::sum(rank.total))},
          {"samplesPerSecond", std::round(rank.samples_per_second * 10) / 10},
          {"stepSeconds", percentiles(rank.p50, rank.p95)},
          {"breakdown", breakdown(telemetry::shares(
@@ -73,31 +85,39 @@ json training(const telemetry::JobSummary& summary, bool with_ranks) {
 }
 
 std::string summary_document(const JobState& state, const telemetry::JobSummary& summary) {
-  return dump({{"version", 1},
-               {"jobUid", state.job_uid},
-               {"phase", state.phase},
-               {"attempt", state.attempt},
-               {"restarts", state.restarts},
-               {"gathered", state.gathered},
-               {"expected", state.expected},
-               {"missing", state.missing},
-               {"culprit", culprit_or_null(state.culprit)},
-               {"training", training(summary, true)}});
+  json document{{"version", 1},
+                {"jobUid", state.job_uid},
+                {"phase", state.phase},
+                {"attempt", state.attempt},
+                {"restarts", state.restarts},
+                {"gathered", state.gathered},
+                {"expected", state.expected},
+                {"missing", state.missing},
+                {"culprit", culprit_or_null(state.culprit)},
+                {"training", training(summary, true)}};
+  put_effects(document, state.effects);
+  return dump(document);
 }
 
 std::string termination_message(const Ending& ending, const telemetry::JobSummary& summary,
                                 std::size_t limit) {
   json document = ending_document(ending);
   document["training"] = training(summary, false);
+  put_effects(document, ending.effects);
   std::string text = dump(document);
+  if (text.size() > limit && document.contains("effects")) {
+    for (json& effect : document["effects"]) effect.erase("reason");
+    text = dump(document);
+  }
   while (text.size() > limit && document["culprit"].is_object() &&
          !document["culprit"]["lastLines"].empty()) {
     json& lines = document["culprit"]["lastLines"];
     lines.erase(lines.begin());
     text = dump(document);
   }
-  if (text.size() > limit) {
-    document.erase("training");
+  for (const char* part : {"effects", "training"}) {
+    if (text.size() <= limit) break;
+    document.erase(part);
     text = dump(document);
   }
   // JSON escapes make a byte up to six times as long, so halve the text until it fits.
@@ -120,6 +140,7 @@ std::string termination_message(const Ending& ending, const telemetry::JobSummar
 std::string report_document(const Ending& ending, const telemetry::JobSummary& summary) {
   json document = ending_document(ending);
   document["training"] = training(summary, true);
+  put_effects(document, ending.effects);
   return dump(document);
 }
 

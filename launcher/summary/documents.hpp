@@ -13,6 +13,7 @@
 
 #include "common/telemetry/stats/summary.hpp"
 #include "launcher/rendezvous/message.hpp"
+#include "launcher/summary/effects.hpp"
 
 namespace paceline::summary {
 
@@ -25,6 +26,7 @@ struct JobState {
   int expected = 0;
   std::optional<rendezvous::Culprit> culprit;
   std::vector<int> missing = {};  // node ranks
+  std::optional<Effects> effects = {};
 };
 
 nlohmann::json training(const telemetry::JobSummary& summary, bool with_ranks);
@@ -37,10 +39,11 @@ struct Ending {
   std::string message;
   std::optional<rendezvous::Culprit> culprit;
   std::string report;  // path of the full report; "" if there is none
+  std::optional<Effects> effects = {};
 };
 
-/// At most `limit` bytes. Log lines are dropped first, the oldest first, then the training summary;
-/// at last the message is cut.
+/// At most `limit` bytes. The reasons of effects are dropped first, then log lines, the oldest
+/// first, then effects and the training summary; at last the message is cut.
 std::string termination_message(const Ending& ending, const telemetry::JobSummary& summary,
                                 std::size_t limit);
 std::string report_document(const Ending& ending, const telemetry::JobSummary& summary);

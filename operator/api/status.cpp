@@ -130,8 +130,10 @@ JobStatus read_status(const nlohmann::json& object) {
     status.placed_spec = text(*placement, "spec");
   }
   if (const auto acceleration = value.find("acceleration");
-      acceleration != value.end() && acceleration->is_object())
+      acceleration != value.end() && acceleration->is_object()) {
     status.acceleration = acceleration_of_status(*acceleration);
+    status.effects = acceleration->value("effects", nlohmann::json());
+  }
   for (const auto& entry : list(value, "excludedNodes")) {
     if (!entry.is_object()) continue;
     status.excluded_nodes.push_back(
@@ -192,7 +194,10 @@ nlohmann::json write_status(const JobStatus& status) {
     if (status.contract > 0) placement["contract"] = status.contract;
     put(placement, "spec", status.placed_spec);
   }
-  if (status.acceleration) value["acceleration"] = status_of(*status.acceleration);
+  if (status.acceleration) {
+    value["acceleration"] = status_of(*status.acceleration);
+    if (!status.effects.is_null()) value["acceleration"]["effects"] = status.effects;
+  }
   for (const ExcludedNode& node : status.excluded_nodes) {
     value["excludedNodes"].push_back(
         {{"name", node.name}, {"message", node.message}, {"since", format_time(node.since)}});

@@ -66,6 +66,7 @@ struct JobStatus {
   int contract = 0;  // contract::kRuntimeContract of the present placement; 0: of older operators
   std::string placed_spec;  // api::fingerprint of the spec that the present placement was made for
   std::optional<Acceleration> acceleration;  // of the present placement, for all its pods
+  nlohmann::json effects;                    // of the features of `acceleration`; null if unknown
   std::vector<ExcludedNode> excluded_nodes;  // oldest first
   nlohmann::json training;                   // null if there is none
   nlohmann::json culprit;

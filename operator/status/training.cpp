@@ -108,6 +108,25 @@ json culprit_of(const json& source) {
   return culprit.empty() ? json() : culprit;
 }
 
+json effects_of(const json& source) {
+  if (!source.is_array()) return {};
+  json effects = json::array();
+  for (const json& entry : source) {
+    std::string feature = text(entry, "feature", 64);
+    const json& kept = child(entry, "kept");
+    if (feature.empty() || !kept.is_boolean() || effects.size() >= 16) continue;
+    json& effect = effects.emplace_back(json{{"feature", std::move(feature)}, {"kept", kept}});
+    if (const json& gain = child(entry, "gain"); gain.is_number()) {
+      const double ratio = gain.get<double>();
+      if (std::isfinite(ratio) && std::abs(ratio) < 1e6)
+        effect["gain"] = std::llround(ratio * 1000);
+    }
+    if (std::string reason = text(entry, "reason", 256); !reason.empty())
+      effect["reason"] = std::move(reason);
+  }
+  return effects;
+}
+
 }  // namespace
 
 std::optional<Report> read_report(std::string_view text_form) {
@@ -123,6 +142,7 @@ std::optional<Report> read_report(std::string_view text_form) {
   report.missing = missing_of(value);
   report.training = training_of(child(value, "training"));
   report.culprit = culprit_of(child(value, "culprit"));
+  report.effects = effects_of(child(value, "effects"));
   return report;
 }
 

@@ -28,6 +28,7 @@ struct Report {
   std::optional<std::vector<int>> missing;
   nlohmann::json training;  // in the CRD's shape; null if there is none
   nlohmann::json culprit;   // in the CRD's shape; null if there is none
+  nlohmann::json effects;   // in the CRD's shape; null if the report says nothing of them
 };
 
 /// nullopt if the text is not a report of version 1.

@@ -82,3 +82,19 @@ def test_what_it_contradicts_is_refused_with_the_remedy(
     with pytest.raises(ApiError) as caught:
         create(admin, kind, "wrong", acceleration)
     assert words in caught.value.message, caught.value.message
+
+
+def test_what_came_of_it_has_its_place_in_the_status(admin: Kube) -> None:
+    create(admin, "TrainingJob", "effects", {})
+    whole = {"feature": "compile", "kept": True, "gain": -4, "reason": "r" * 256}
+
+    def written(effects: Any) -> Any:
+        change = {"status": {"acceleration": {"numerics": "Reordered", "effects": effects}}}
+        job = admin.patch("trainingjobs", "default", "effects", change, "status")
+        return job["status"]["acceleration"]["effects"]
+
+    for effects in ([], [whole] * 16, [{"feature": "loader", "kept": False}]):
+        assert written(effects) == effects
+    for wrong in ([whole] * 17, [{**whole, "gain": 0.5}], [{"feature": "loader"}], [1]):
+        with pytest.raises(ApiError):
+            written(wrong)

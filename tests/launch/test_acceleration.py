@@ -77,3 +77,14 @@ def test_a_job_that_says_nothing_runs_as_it_was_written(build: Path, tmp_path: P
     told = explained(build, tmp_path, {})
     del told["graphs"]
     assert all("is not set" in said for said in told.values()), told
+
+
+def test_a_run_does_not_end_with_features_that_nobody_asked_for(
+    build: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT.partition("import paceline")[0])
+    command = [sys.executable, str(tmp_path / "train.py")]
+    for spec, told in (({}, False), ({"acceleration": {"loader": "Disabled"}}, True)):
+        code, output = run_job(build, tmp_path, command, {}, **spec)
+        assert code == 0, output
+        assert ("acceleration of rank 0" in output) is told, output

@@ -27,6 +27,7 @@ sys.path.insert(
         / "python"
     ),
 )
+from paceline._core import machine  # noqa: E402
 from paceline.tune import _compile, _room, _roots  # noqa: E402
 
 can_compile = pytest.mark.skipif(
@@ -203,30 +204,16 @@ def test_copies_and_pickled_models_are_eager(change: _compile.Compile) -> None:
         one.drop()
 
 
-def test_memory_that_is_left(tmp_path: Path) -> None:
-    meminfo = tmp_path / "meminfo"
-    meminfo.write_text("MemTotal: 9 kB\nMemAvailable:   8388608 kB\n")
-    assert _room.memory_left(tmp_path, meminfo) == 8 << 30
-    (tmp_path / "memory.max").write_text("max\n")
-    assert _room.memory_left(tmp_path, meminfo) == 8 << 30
-    (tmp_path / "memory.max").write_text(f"{4 << 30}\n")
-    (tmp_path / "memory.current").write_text(f"{3 << 30}\n")
-    (tmp_path / "memory.stat").write_text(
-        f"anon {2 << 30}\ninactive_file {1 << 29}\nactive_file {1 << 28}\n"
-    )
-    assert _room.memory_left(tmp_path, meminfo) == (1 << 30) + (1 << 29) + (1 << 28)
-
-
 def test_nothing_is_tried_without_memory_or_after_a_restart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_room, "memory_left", lambda: 5 << 30)
+    seen = machine.Machine(processors=2.0, memory=5 << 30, process=0)
+    monkeypatch.setattr(machine, "seen", lambda: seen)
     monkeypatch.setenv("PACELINE_ATTEMPT", "0")
     monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT", raising=False)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     assert _room.why_not() == ""
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert _room.why_not() == "5.0 GiB of memory are left; a trial wants 6"
+    seen = seen._replace(memory=2 << 30)
+    assert _room.why_not() == "2.0 GiB of memory are left to this rank; a trial wants 3"
     monkeypatch.setenv("PACELINE_ATTEMPT", "1")
     assert "the job has restarted" in _room.why_not()
 

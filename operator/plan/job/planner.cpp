@@ -108,6 +108,7 @@ void Planner::unplace(std::string_view reason, const std::string& message, bool 
   status().runtime_image.clear();
   status().contract = 0;
   status().acceleration.reset();
+  status().effects = nullptr;
   status().start_time.reset();
   status().ready.clear();
   for (api::RoleStatus& role : status().roles) role.ready = role.succeeded = role.failed = 0;
@@ -141,6 +142,7 @@ void Planner::absorb(const status::Report& report) {
   status().restarts = std::max(status().restarts, report.restarts);
   if (!report.training.is_null()) status().training = report.training;
   if (!report.culprit.is_null()) status().culprit = report.culprit;
+  if (!report.effects.is_null() && status().acceleration) status().effects = report.effects;
 }
 
 }  // namespace paceline::plan

@@ -21,6 +21,9 @@ void report(Planner& planner, const status::Report& summary) {
   if (!summary.training.is_null() &&
       (counted || due || status::notable(planner.status().training, summary.training))) {
     planner.status().training = summary.training;
+    // With the training, so that a program that changes them with every look costs no write more.
+    if (!summary.effects.is_null() && planner.status().acceleration)
+      planner.status().effects = summary.effects;
   }
 }
 

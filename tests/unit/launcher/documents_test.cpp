@@ -45,6 +45,49 @@ TEST(TerminationMessage, IsAlwaysValidJsonWhateverWasLogged) {
   }
 }
 
+Effects eight_effects() {
+  Effects effects;
+  for (int i = 0; i < 8; ++i)
+    effects.push_back({"feature" + std::to_string(i), true, i * 0.01, std::string(256, '\x01')});
+  return effects;
+}
+
+TEST(TerminationMessage, EffectsLoseTheirReasonsBeforeLogLinesAreDropped) {
+  auto with = ending(5, 200);
+  with.effects = {{"compile", true, 0.21434, "kept"}, {"loader", false, std::nullopt, ""}};
+  EXPECT_EQ(json::parse(termination_message(with, {}, 4096))["effects"],
+            json::parse(R"([{"feature":"compile","kept":true,"gain":0.2143,"reason":"kept"},)"
+                        R"({"feature":"loader","kept":false}])"));
+  with.effects = eight_effects();
+  const json document = json::parse(termination_message(with, {}, 4096));
+  EXPECT_EQ(document["culprit"]["lastLines"].size(), 5U);
+  EXPECT_EQ(document["effects"].size(), 8U);
+  EXPECT_FALSE(document["effects"][0].contains("reason"));
+}
+
+TEST(TerminationMessage, FitsWithEffectsWhateverTheLimit) {
+  auto with = ending(20, 400);
+  with.message = std::string(500, 'm');
+  with.effects = eight_effects();
+  for (std::size_t limit = 128; limit <= 4096; limit += 64) {
+    const std::string text = termination_message(with, {}, limit);
+    EXPECT_LE(text.size(), limit);
+    EXPECT_EQ(json::parse(text)["verdict"], "Failed");
+  }
+  EXPECT_FALSE(json::parse(termination_message(with, {}, 700)).contains("effects"));
+}
+
+TEST(Summary, HasEffectsOnlyIfRankZeroHasSpoken) {
+  JobState state;
+  EXPECT_FALSE(json::parse(summary_document(state, {})).contains("effects"));
+  EXPECT_FALSE(json::parse(report_document({}, {})).contains("effects"));
+  state.effects.emplace();
+  EXPECT_EQ(json::parse(summary_document(state, {}))["effects"], json::array());
+  Ending end;
+  end.effects = eight_effects();
+  EXPECT_EQ(json::parse(report_document(end, {}))["effects"][7]["gain"], 0.07);
+}
+
 TEST(Summary, HasTheShapeOfTheContract) {
   telemetry::RankSummary rank;
   rank.rank = 1;

@@ -44,6 +44,19 @@ TEST_F(EndpointTest, MetricsOfTheJobMoveWithIt) {
   EXPECT_NE(metrics().find(line("paceline_step_skew_ratio", "1.5")), std::string::npos);
 }
 
+TEST_F(EndpointTest, GainsThatWereMeasuredAreMetrics) {
+  EXPECT_EQ(metrics().find("paceline_job_effect"), std::string::npos);
+  state.state.effects = {{"compile", true, 0.25, "kept"},
+                         {"loader", true, std::nullopt, "not measured"},
+                         {"optimizer", false, -0.004, "rolled back"}};
+  const std::string text = metrics();
+  const std::string labels = R"(paceline_job_effect_gain_ratio{namespace="ns",job="job",feature=)";
+  EXPECT_NE(text.find("\n" + labels + "\"compile\",kept=\"true\"} 0.25\n"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("\n" + labels + "\"optimizer\",kept=\"false\"} -0.004\n"), std::string::npos);
+  EXPECT_EQ(text.find("loader"), std::string::npos) << "absent is not zero";
+}
+
 TEST_F(EndpointTest, OnlyRankZerosLauncherSpeaksForTheJob) {
   state.whole_job = false;
   state.summary.skew = 1.5;

@@ -97,6 +97,16 @@ TEST(Environment, OnlyAnInjectedRankIsToldWhereToSayThatItFails) {
   EXPECT_FALSE(compose_environment(off, rank()).variables.contains("PACELINE_FAILURE_FILE"));
 }
 
+TEST(Environment, RankZeroAloneIsToldWhereToSayWhatActs) {
+  auto given = rank();
+  given.setting.effects_file = "/run/effects";
+  EXPECT_FALSE(compose_environment({}, given).variables.contains("PACELINE_EFFECTS_FILE"));
+  const Process zero{given.table, given.table.nodes[0], given.setting};
+  EXPECT_EQ(compose_environment({}, zero).variables.at("PACELINE_EFFECTS_FILE"), "/run/effects");
+  const Environment off{{"PACELINE_DISABLE", "1"}};
+  EXPECT_FALSE(compose_environment(off, zero).variables.contains("PACELINE_EFFECTS_FILE"));
+}
+
 TEST(Environment, TheSecretDoesNotReachTheProgram) {
   EXPECT_FALSE(
       compose_environment({{"PACELINE_TOKEN", "s"}}, rank()).variables.contains("PACELINE_TOKEN"));

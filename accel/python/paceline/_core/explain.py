@@ -113,4 +113,5 @@ def write_at_exit(path: str) -> None:
         found = features()
         # A feature registers when the job asks for it, or the program uses it.
         shown = tuple(feature for feature in _ALL if reports.is_registered(feature))
-        Path(path).write_text("\n".join(_feature_lines(found, shown)) + "\n")
+        if shown:
+            Path(path).write_text("\n".join(_feature_lines(found, shown)) + "\n")

@@ -39,6 +39,8 @@ def on_torch() -> None:
     _try(_trace, "tracing is off")
     if told(contract.EXPLAIN_FILE):
         _try(_explain, "what acted is not told")
+    if told(contract.EFFECTS_FILE):
+        _try(_effects, "what acts is not told")
     # A feature is imported only if the job asks for it.
     if is_asked(contract.OPTIMIZER):
         _try(_optimizers, "PyTorch's optimizers are left as they are")
@@ -90,6 +92,12 @@ def _explain() -> None:
     from paceline._core import explain
 
     atexit.register(explain.write_at_exit, told(contract.EXPLAIN_FILE))
+
+
+def _effects() -> None:
+    from paceline._core import effects
+
+    effects.install(told(contract.EFFECTS_FILE))
 
 
 def _optimizers() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline._core import reports
+from paceline._core import effects, reports
 from paceline.tune._trial import Verdict
 
 switch = reports.COMPILE.switch
@@ -47,6 +47,7 @@ def _tell(name: str, state: str, text: str, gain: float | None, cost: float) -> 
         "text": text,
     }
     _seen[:] = [entry for entry in _seen if entry["name"] != name] + [told]
+    effects.write()
 
 
 def forget() -> None:
@@ -56,7 +57,7 @@ def forget() -> None:
 
 
 def _status() -> reports.Status:
-    waiting = [{"name": "model", "state": "off", "reason": _stage, "text": _stage}]
+    waiting = [{"name": "model", "state": "waiting", "reason": _stage, "text": _stage}]
     return reports.Status(switch, _seen or (waiting if switch.startswith("on") else []))
 
 

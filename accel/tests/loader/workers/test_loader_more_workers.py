@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 from paceline import loader
-from paceline._core import contract
+from paceline._core import contract, machine
+from paceline._core.machine import Machine
 from paceline.loader import _report
-from paceline.loader._workers import few, machine
-from paceline.loader._workers.machine import Machine
+from paceline.loader._workers import few
 from paceline.loader._workers.plan import TRIED, Plan
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 

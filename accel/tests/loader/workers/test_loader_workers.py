@@ -16,9 +16,9 @@ import pytest
 import torch
 from paceline import loader
 from paceline._core import contract, explain
+from paceline._core.machine import Machine
 from paceline.loader import _iterator, _native, _report
 from paceline.loader._workers import passes, plan
-from paceline.loader._workers.machine import Machine
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Subset
 
 SIZE, GIB = 60, 1 << 30

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from paceline.loader._workers import gain, hazards, machine
+from paceline._core import machine
+from paceline._core.machine import Machine
+from paceline.loader._workers import gain, hazards
 from paceline.loader._workers.gain import Measured
-from paceline.loader._workers.machine import Machine
 from torch.utils.data import (
     BatchSampler,
     DataLoader,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from paceline.loader._workers.machine import Machine
+from paceline._core.machine import Machine
 
 LEAST_GAIN = 1.03
 MOST = 8  # workers that are started without being asked for

@@ -9,11 +9,11 @@ import time
 from collections.abc import Iterable
 from typing import Any, Callable
 
-from paceline._core import contract, reports
+from paceline._core import contract, machine, reports
 from paceline._core.environment import setting, told
 from paceline._core.switches import why_off
 from paceline.loader import _report
-from paceline.loader._workers import gain, machine
+from paceline.loader._workers import gain
 
 TRIED = 16  # steps with workers that are compared with those before
 

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells the launcher which features act in rank 0, and what they gain: a small JSON document, for
+the job's status, metrics and log (docs/designs/contracts.md).
+
+It is written after 16, 32, 64, ... steps, with each verdict of the tuner, and at the end. What was
+not measured has no gain, and a feature that has met nothing yet is left out.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+from pathlib import Path
+
+from paceline._core import explain, marks, reports
+from paceline._core.trace import ENDED, trace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+FIRST_STEPS = 16
+MOST_REASON = 256  # bytes
+# The fields of spec.acceleration.
+_FIELDS = {
+    "loader": reports.LOADERS,
+    "loaderWorkers": reports.WORKERS,
+    "optimizer": reports.OPTIMIZERS,
+    "communication": reports.COMMUNICATION,
+    "precision": reports.PRECISION,
+    "cudaGraph": reports.GRAPHS,
+    "compile": reports.COMPILE,
+}
+# They may act without an object of the program that could be named.
+_OF_THE_PROCESS = (reports.PRECISION, reports.GRAPHS)
+
+_file = ""
+_steps = 0
+
+
+def found() -> list[dict[str, Any]]:
+    """What is known of each feature that the job asks for."""
+    told = explain.features()
+    effects = []
+    for field, feature in _FIELDS.items():
+        if reports.is_registered(feature):
+            effect = _effect(told[feature.name], feature in _OF_THE_PROCESS)
+            if effect:
+                effects.append({"feature": field, **effect})
+    return effects
+
+
+def _effect(told: dict[str, Any], of_the_process: bool) -> dict[str, Any]:
+    acts = told["state"] == "on"
+    if not acts or (of_the_process and not told["seen"]):
+        return {"kept": acts, "reason": _cut(told["reason"])}
+    met = [entry for entry in told["seen"] if entry["state"] != "waiting"]
+    kept = [entry for entry in met if entry["state"] == "on"]
+    shown = kept or met
+    if not shown:
+        return {}
+    more = f" (and {len(shown) - 1} more)" if len(shown) > 1 else ""
+    effect = {
+        "kept": bool(kept),
+        "reason": _cut(f"{shown[0]['name']}{more}: {shown[0]['text']}"),
+    }
+    gain = shown[0].get("gain")
+    return effect if gain is None else {**effect, "gain": round(gain, 6)}
+
+
+def _cut(text: str) -> str:
+    return text.encode()[:MOST_REASON].decode(errors="ignore")
+
+
+def write() -> None:
+    """Writes what is known by now, if this is the training process of rank 0."""
+    if not _file or (trace.lib is None and trace.reason != ENDED):
+        return
+    beside = Path(f"{_file}.{os.getpid()}")
+    try:
+        document = {"version": 1, "effects": found()}
+        beside.write_text(json.dumps(document), encoding="utf-8")
+        beside.replace(_file)
+    except Exception:  # training must not end for a report
+        with contextlib.suppress(OSError):
+            beside.unlink()
+
+
+def install(file: str) -> None:
+    """Writes to this file from now on, if this is rank 0."""
+    global _file
+    if os.environ.get("RANK", "0") == "0":
+        _file = file
+        marks.step_ended.append(_step_ended)
+        # Registered when PyTorch is imported, so that it runs after the features have ended.
+        atexit.register(write)
+
+
+def _step_ended(optimizer: Any) -> None:
+    global _steps
+    if marks.optimizer_indices.of(optimizer) == 0:
+        _steps += 1
+        if _steps >= FIRST_STEPS and _steps & (_steps - 1) == 0:
+            write()
