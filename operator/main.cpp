@@ -169,8 +169,10 @@ int run(const Options& options) {
        [&](const std::string& job_uid) { return tokens.of(job_uid); }, fetch_summary,
        [&](const api::TrainingJob& job, const api::JobStatus& before, const api::JobStatus& after) {
          // That a new job is queued says nothing yet: its next phase, or why it waits, does.
-         if (!before.phase.empty() || after.reason != "Queued")
-           events.emit(phase_event(job, after));
+         if (before.phase.empty() && after.reason == "Queued") return;
+         spdlog::info("{}/{}: {} ({})", job.metadata.name_space, job.metadata.name, after.phase,
+                      after.reason);
+         events.emit(phase_event(job, after));
        }},
       options.settings);
   controller.subscribe();
@@ -183,8 +185,9 @@ int run(const Options& options) {
   const auto server = http::Server::start(
       *listen, serve(
                    [&] {
-                     return OperatorState{controller.counters(), leading, queue.size(),
-                                          stores.pods.size(), stores.nodes.size()};
+                     return OperatorState{controller.counters(), leading,
+                                          queue.size(),          stores.pods.size(),
+                                          stores.nodes.size(),   events.dropped()};
                    },
                    ready));
   if (!server) return die(server.error());

@@ -6,6 +6,7 @@
 // `pop` returns nothing once the queue is stopped and empty.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -54,12 +55,14 @@ class BoundedQueue {
   std::optional<T> pop(const std::stop_token& stop = {}) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, stop, [&] { return closed_ || !items_.empty(); });
-    if (items_.empty()) return std::nullopt;
-    T item = std::move(items_.front());
-    items_.pop_front();
-    lock.unlock();
-    changed_.notify_all();
-    return item;
+    return take(lock);
+  }
+
+  /// As `pop`, but waits `patience` at most.
+  std::optional<T> pop_for(std::chrono::milliseconds patience, const std::stop_token& stop = {}) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, stop, patience, [&] { return closed_ || !items_.empty(); });
+    return take(lock);
   }
 
   /// Refuses further pushes; consumers drain what is left.
@@ -82,6 +85,15 @@ class BoundedQueue {
   }
 
  private:
+  std::optional<T> take(std::unique_lock<std::mutex>& lock) {
+    if (items_.empty()) return std::nullopt;
+    T item = std::move(items_.front());
+    items_.pop_front();
+    lock.unlock();
+    changed_.notify_all();
+    return item;
+  }
+
   const std::size_t capacity_;
   const Overflow policy_;
   mutable std::mutex mutex_;

@@ -172,6 +172,32 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
   return std::nullopt;
 }
 
+void Controller::tell_phase(JobState& state, const JobPtr& job) {
+  const JobPtr before = std::exchange(state.told, job);
+  if (before && before->status.phase != job->status.phase && parts_.phase_listener)
+    parts_.phase_listener(job->job, before->status, job->status);
+}
+
+Outcome Controller::look_after(const JobPtr& job, const std::shared_ptr<JobState>& state,
+                               const Error& error) {
+  const bool stale = error.code == Code::kConflict || error.code == Code::kNotFound;
+  if (!stale) spdlog::warn("{}: status: {}", state->key, to_string(error));
+  const auto found = parts_.api.get(kube::kTrainingJobs, job->meta.ns, job->meta.name);
+  auto view = found ? observe::project_job(*found) : std::unexpected(found.error());
+  const bool same_job = view && view->meta.uid == job->meta.uid;
+  {
+    const std::lock_guard lock(mutex_);
+    ++(stale ? counters_.conflicts : counters_.errors);
+    if (!same_job) return {true, std::nullopt};
+    state->latest = std::make_shared<const observe::JobView>(std::move(*view));
+    // What was not recorded may no longer do by the next try. While it is unknown whether it was
+    // recorded, its room stays taken.
+    if (std::exchange(state->memory.admission, std::nullopt)) parts_.enqueue(kScheduleKey);
+    state->memory.replacement_nodes.clear();
+  }
+  return {!stale, std::chrono::milliseconds(0)};
+}
+
 std::expected<JobPtr, Outcome> Controller::write_status(const JobPtr& job,
                                                         const std::shared_ptr<JobState>& state,
                                                         const plan::Plan& plan) {
@@ -187,26 +213,7 @@ std::expected<JobPtr, Outcome> Controller::write_status(const JobPtr& job,
   options.subresource = "status";
   const auto answer =
       parts_.api.patch(kube::kTrainingJobs, job->meta.ns, job->meta.name, patch.dump(), options);
-  if (!answer) {
-    const bool stale =
-        answer.error().code == Code::kConflict || answer.error().code == Code::kNotFound;
-    if (!stale) spdlog::warn("{}: status: {}", state->key, to_string(answer.error()));
-    // The write may have been applied, lost or overtaken: read the job before planning again.
-    const auto found = parts_.api.get(kube::kTrainingJobs, job->meta.ns, job->meta.name);
-    const std::lock_guard lock(mutex_);
-    ++(stale ? counters_.conflicts : counters_.errors);
-    if (found) {
-      if (auto view = observe::project_job(*found); view && view->meta.uid == job->meta.uid) {
-        state->latest = std::make_shared<const observe::JobView>(std::move(*view));
-        // What was not recorded may no longer do by the next try. While it is unknown whether it
-        // was recorded, its room stays taken.
-        if (std::exchange(state->memory.admission, std::nullopt)) parts_.enqueue(kScheduleKey);
-        state->memory.replacement_nodes.clear();
-        return std::unexpected(Outcome{!stale, std::chrono::milliseconds(0)});
-      }
-    }
-    return std::unexpected(Outcome{true, std::nullopt});
-  }
+  if (!answer) return std::unexpected(look_after(job, state, answer.error()));
   auto view = observe::project_job(*answer);
   if (!view) return std::unexpected(Outcome{true, std::nullopt});
   auto written = std::make_shared<const observe::JobView>(std::move(*view));
@@ -217,7 +224,8 @@ std::expected<JobPtr, Outcome> Controller::write_status(const JobPtr& job,
     state->latest = written;
     count_phase(*state, status.phase);
     plan::Memory& memory = state->memory;
-    if (status.training != job->status.training) memory.training_written = parts_.clock.wall();
+    if (status.training != job->status.training || status.effects != job->status.effects)
+      memory.training_written = parts_.clock.wall();
     // A refused replacement keeps its refusal until a later try succeeds.
     if (!job->status.placed() || !status.placed()) memory.refusal.reset();
     if (status.placed()) {
@@ -239,8 +247,7 @@ std::expected<JobPtr, Outcome> Controller::write_status(const JobPtr& job,
       memory.no_replacement_node.clear();
     }
   }
-  if (parts_.phase_listener && status.phase != job->status.phase)
-    parts_.phase_listener(job->job, job->status, status);
+  tell_phase(*state, written);
   return written;
 }
 

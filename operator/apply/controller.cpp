@@ -177,6 +177,8 @@ Outcome Controller::reconcile_job(const std::string& key) {
     count_phase(*state, job->status.phase);  // of jobs that an earlier operator wrote last
     if (parts_.stores.pods.resource_version() < state->pods_version) return {false, kCacheWait};
   }
+  // Also a write that was applied although its answer was lost.
+  tell_phase(*state, job);
   const auto pods = parts_.stores.pods.by_index(job->meta.uid);
   watch_summary(job, state, pods);
   // Launchers gather by the Service and the Secret, which nothing watches.

@@ -42,7 +42,7 @@ namespace paceline::apply {
 inline const std::string kScheduleKey = "!schedule";
 inline const std::string kNodeKey = "!node/";
 
-/// Called after a status write that changed the phase.
+/// Called once for each phase that a job is seen in, however its status came to be written.
 using PhaseListener = std::function<void(const api::TrainingJob& job, const api::JobStatus& before,
                                          const api::JobStatus& after)>;
 
@@ -136,6 +136,11 @@ class Controller {
   std::expected<JobPtr, Outcome> write_status(const JobPtr& job,
                                               const std::shared_ptr<JobState>& state,
                                               const plan::Plan& plan);
+  /// Reads the job after a write that failed: it may have been applied, lost or overtaken.
+  Outcome look_after(const JobPtr& job, const std::shared_ptr<JobState>& state,
+                     const Error& error);
+  /// Tells the listener if the phase is another than when this was last called.
+  void tell_phase(JobState& state, const JobPtr& job);
   /// True if the planned job is still the newest; an Error if that cannot be found out.
   Result<bool> confirm(const JobPtr& job, const std::shared_ptr<JobState>& state);
   /// Has the poller read the summary of a job that runs or restarts, and of no other.

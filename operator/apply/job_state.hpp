@@ -31,6 +31,8 @@ struct JobState {
   plan::Memory memory;
   // as the last write or read returned it; used until the cache has caught up
   JobPtr latest;
+  // as people were last told of its phase; only its worker uses it
+  JobPtr told;
   std::uint64_t pods_version = 0;  // of the pods that were written: wait until the cache has them
   std::string checked_spec;        // JobView::fingerprint that the dry run holds for
   std::string checked_priority;    // and its priority class
@@ -54,7 +56,7 @@ struct JobState {
   /// How long the Services and the Secret count as there after they were seen: twice as long each
   /// time, since a thousand gangs may gather for an hour.
   std::chrono::minutes surroundings_hold() const {
-    return std::chrono::minutes(1 << std::min(surround_checks, 4));
+    return std::chrono::minutes(2 << std::min(surround_checks, 3));
   }
 
   /// How long to wait after one more refusal: twice as long each time, at most a minute.

@@ -22,6 +22,7 @@ import json
 import random
 import signal
 import ssl
+import sys
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -121,6 +122,7 @@ class HostileApi:
         self.made["requests"] += 1
         if fault:
             self.made[fault] += 1
+            print(f"{fault}: {method} {urlsplit(target).path}", file=sys.stderr, flush=True)
         if fault == "delay":
             await asyncio.sleep(luck.uniform(0, LONGEST_DELAY_SECONDS))
         if fault.isdigit():

@@ -40,15 +40,22 @@ def tell_node(kube: Kube, name: str, ready: str, more: Object | None = None) -> 
 
 
 @contextmanager
-def operator_at_work(
-    admin: Kube, folder: Path, prefix: str, kubeconfig: Path | None = None
-) -> Iterator[None]:
-    """An operator, and eight nodes named after the prefix; the first one has two tokens."""
+def nodes_named(admin: Kube, prefix: str) -> Iterator[None]:
+    """Eight nodes named after the prefix; the first one has two tokens."""
     nodes = [f"{prefix}-{number}" for number in range(8)]
     for name in nodes:
         add_node(admin, name, {"example.com/token": "2"} if name == nodes[0] else {})
+    try:
+        yield
+    finally:
+        for name in nodes:
+            admin.delete("nodes", "", name)
+
+
+@contextmanager
+def operator_at_work(admin: Kube, folder: Path) -> Iterator[None]:
     flags = ["--no-leader-elect", "--http-listen", f"127.0.0.1:{PORT}"]
-    operator = Operator(kubeconfig or admin.kubeconfig, folder, flags)
+    operator = Operator(admin.kubeconfig, folder, flags)
     operator.port = PORT
     operator.start()
     operator.wait_ready()
@@ -58,8 +65,6 @@ def operator_at_work(
         assert operator.stop() == 0, operator.tail()
     finally:
         operator.stop()
-        for name in nodes:
-            admin.delete("nodes", "", name)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +78,8 @@ def kube(admin: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube
         spec = {"acceleration": {"numerics": numerics}}
         head = {"apiVersion": "paceline.dev/v1alpha1", "kind": "RuntimeProfile"}
         admin.create("runtimeprofiles", "", {**head, "metadata": {"name": name}, "spec": spec})
-    with operator_at_work(admin, tmp_path_factory.mktemp("operator"), "effects"):
+    folder = tmp_path_factory.mktemp("operator")
+    with nodes_named(admin, "effects"), operator_at_work(admin, folder):
         yield admin
 
 

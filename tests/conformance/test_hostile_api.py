@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs pass through an API server that refuses, forgets, stalls and repeats itself. They end as
-they would without it: no pod is left or doubled, and no restart is counted that nothing caused.
+"""Jobs pass through an API server that refuses, forgets, stalls and repeats itself, and two
+operators elect a leader through it, which is killed on the way. The jobs end as they would without
+all that: no pod is left or doubled, no restart is counted that nothing caused, and their events
+tell their end.
 
 PACELINE_HOSTILE_SEED repeats a run.
 """
@@ -13,24 +15,95 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from jobs import JobHandle, job
 from kube import Kube, Object
 from played_cluster import PlayedCluster
-from test_effects import operator_at_work
+from test_effects import nodes_named
+from testbed import Operator
 
 SPACE = "hostile"
 SEED = int(os.environ.get("PACELINE_HOSTILE_SEED") or random.SystemRandom().randrange(1 << 32))
 PROXY = Path(__file__).with_name("hostile_api.py")
+PORTS = (18082, 18083)
+LOST_LEASE = 1  # exit code
+
+
+class Replicas:
+    """Operators that elect a leader. One that ends is started again, as its Deployment does."""
+
+    def __init__(self, kubeconfig: Path, folder: Path) -> None:
+        self._keeping = threading.Lock()
+        self._stopping = False
+        self._ended = threading.Event()
+        self._operators = []
+        self.ends: list[int | None] = []
+        for port in PORTS:
+            own = folder / str(port)
+            own.mkdir()
+            flags = ["--namespace", SPACE, "--http-listen", f"127.0.0.1:{port}"]
+            operator = Operator(kubeconfig, own, flags)
+            operator.port = port
+            operator.start()
+            self._operators.append(operator)
+        self._keeper = threading.Thread(target=self._keep, daemon=True)
+        self._keeper.start()
+
+    def _keep(self) -> None:
+        # The kernel kills a child when the thread that started it ends, so this one stays.
+        while not self._ended.wait(0.2):
+            with self._keeping:
+                for operator in [] if self._stopping else self._operators:
+                    if not operator.running():
+                        self.ends.append(operator.exit_code())
+                        operator.start()
+
+    def leader(self) -> Operator | None:
+        for operator in self._operators:
+            try:
+                if "\npaceline_operator_leading 1\n" in operator.fetch("/metrics"):
+                    return operator
+            except OSError:
+                pass  # it is being started
+        return None
+
+    def finish(self) -> None:
+        with self._keeping:
+            self._stopping = True
+        for operator in self._operators:
+            assert "internal error" not in operator.log.read_text(errors="replace")
+            assert operator.stop() in (0, LOST_LEASE), operator.tail()
+
+    def kill(self) -> None:
+        with self._keeping:
+            self._stopping = True
+        for operator in self._operators:
+            operator.stop(signal.SIGKILL)
+        self._ended.set()
+        self._keeper.join()
+
+
+@contextmanager
+def replicas_at_work(kubeconfig: Path, folder: Path) -> Iterator[Replicas]:
+    replicas = Replicas(kubeconfig, folder)
+    try:
+        yield replicas
+        replicas.finish()
+        assert -signal.SIGKILL in replicas.ends
+        assert set(replicas.ends) <= {-signal.SIGKILL, LOST_LEASE}, replicas.ends
+    finally:
+        replicas.kill()
 
 
 @pytest.fixture
-def kube(admin: Kube, tmp_path: Path) -> Iterator[Kube]:
-    """The API server, and an operator that reaches it through the proxy."""
+def replicas(admin: Kube, tmp_path: Path) -> Iterator[Replicas]:
+    """Two operators that reach the API server through the proxy."""
     config = tmp_path / "hostile.kubeconfig"
     command = [sys.executable, str(PROXY), f"--kubeconfig={admin.kubeconfig}", f"--seed={SEED}"]
     proxy = subprocess.Popen(
@@ -42,8 +115,8 @@ def kube(admin: Kube, tmp_path: Path) -> Iterator[Kube]:
     print(proxy.stdout.readline().strip())
     admin.create("namespaces", "", {"metadata": {"name": SPACE}})
     try:
-        with operator_at_work(admin, tmp_path, "hostile", config):
-            yield admin
+        with nodes_named(admin, "hostile"), replicas_at_work(config, tmp_path) as replicas:
+            yield replicas
         print(finish(proxy))
     finally:
         proxy.kill()
@@ -62,22 +135,33 @@ def finish(proxy: subprocess.Popen[str]) -> Object:
 def check_history(kube: Kube, since: str, expected: dict[str, int]) -> None:
     """As many pods were created as on a quiet server, and no rank had two living ones."""
     living: dict[str, set[str]] = defaultdict(set)
-    created: dict[str, set[str]] = defaultdict(set)
+    created: dict[str, list[str]] = defaultdict(list)
+    known = set()
     for event in kube.again().history("pods", SPACE, since):
         meta = event["object"]["metadata"]
         name, rank = (meta["labels"][f"paceline.dev/{key}"] for key in ("job", "node-rank"))
         phase = event["object"].get("status", {}).get("phase")
         uids = living[f"{name} {rank}"]
-        created[name].add(meta["uid"])
+        if meta["uid"] not in known:
+            known.add(meta["uid"])
+            created[name].append(meta["name"])
         if event["type"] == "DELETED" or phase in ("Succeeded", "Failed"):
             uids.discard(meta["uid"])
         else:
             uids.add(meta["uid"])
         assert len(uids) <= 1, f"rank {rank} of {name} has several pods: {uids}"
-    assert {name: len(uids) for name, uids in created.items()} == expected
+    counts = {name: len(pods) for name, pods in created.items()}
+    assert counts == expected, f"created: {dict(created)}"
 
 
-def test_jobs_end_as_on_a_quiet_server(kube: Kube) -> None:
+def ends_told(kube: Kube) -> set[str]:
+    """Jobs with an event that tells their success."""
+    events = kube.list("events", SPACE)
+    return {e["involvedObject"]["name"] for e in events if e["reason"] == "Succeeded"}
+
+
+def test_jobs_end_as_on_a_quiet_server(admin: Kube, replicas: Replicas) -> None:
+    kube = admin
     since = kube.listing("pods", SPACE)["metadata"]["resourceVersion"]
     handles = {}
     with PlayedCluster(kube, SPACE) as cluster:
@@ -86,6 +170,9 @@ def test_jobs_end_as_on_a_quiet_server(kube: Kube) -> None:
             handles[name] = JobHandle(kube, SPACE, name)
         for handle in handles.values():
             handle.wait_phase("Running")
+        leader = kube.wait("an operator leads", replicas.leader, SPACE)
+        assert leader
+        leader.stop(signal.SIGKILL)
         kube.delete("pods", SPACE, "loses-worker-1-0")
         kube.patch("trainingjobs", SPACE, "rests", {"spec": {"suspend": True}})
         handles["goes"].delete()
@@ -105,4 +192,6 @@ def test_jobs_end_as_on_a_quiet_server(kube: Kube) -> None:
             status = handles[name].wait_phase("Succeeded")
             assert status["restarts"] == 0, f"{name}: {status}"
         kube.wait("no pod is left", lambda: not kube.list("pods", SPACE), SPACE)
+        ended = {"wins", "loses", "rests"}
+        kube.wait("events tell the ends", lambda: ended <= ends_told(kube), SPACE)
     check_history(kube, since, {"wins": 2, "loses": 3, "rests": 4, "goes": 2})

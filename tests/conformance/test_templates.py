@@ -14,7 +14,7 @@ from job_properties import BASE
 from jobs import JobHandle
 from kube import ApiError, Kube, Object
 from schemas import Property, merged, properties, wrong_types
-from test_effects import operator_at_work
+from test_effects import nodes_named, operator_at_work
 
 SPACE = "templates"
 POD = "#/components/schemas/io.k8s.api.core.v1.PodSpec"
@@ -25,7 +25,8 @@ REFUSED_WHOLE = ("volumes[].ephemeral.", "resourceClaims[].", "schedulingGates[]
 @pytest.fixture(scope="module")
 def kube(admin: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube]:
     admin.create("namespaces", "", {"metadata": {"name": SPACE}})
-    with operator_at_work(admin, tmp_path_factory.mktemp("operator"), "templates"):
+    folder = tmp_path_factory.mktemp("operator")
+    with nodes_named(admin, "templates"), operator_at_work(admin, folder):
         yield admin
 
 

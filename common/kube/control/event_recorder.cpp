@@ -19,6 +19,8 @@ constexpr std::size_t kMaxSeries = 4096;
 constexpr std::size_t kMaxNote = 1024;
 constexpr std::chrono::minutes kSeriesEnd{6};
 constexpr std::chrono::seconds kSeriesWrite{30};
+constexpr std::chrono::seconds kRetry{2};
+constexpr std::chrono::minutes kPatience{10};
 
 std::string cut(std::string text, std::size_t limit) {
   if (text.size() <= limit) return text;
@@ -42,34 +44,41 @@ void EventRecorder::emit(EventNote note) { queue_.push(std::move(note)); }
 
 void EventRecorder::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    auto note = queue_.pop(stop);
-    if (!note) break;
-    record(*note, stop);
+    if (auto note = queue_.pop_for(kRetry, stop)) record(*note);
+    write_new(stop);
     write_series(stop, false);
   }
+  flush();
 }
 
 void EventRecorder::flush(const std::stop_token& stop) {
   while (queue_.size() > 0) {
-    if (auto note = queue_.pop(stop)) record(*note, stop);
+    if (auto note = queue_.pop(stop)) record(*note);
   }
+  write_new(stop);
   write_series(stop, true);
 }
 
-void EventRecorder::record(const EventNote& note, const std::stop_token& stop) {
+void EventRecorder::record(const EventNote& note) {
   const std::lock_guard lock(mutex_);
   const SteadyTime now = clock_.steady();
   std::erase_if(series_, [&](const auto& entry) {
-    return !entry.second.dirty && now - entry.second.last_seen > kSeriesEnd;
+    const Series& series = entry.second;
+    return series.created && !series.dirty && now - series.last_seen > kSeriesEnd;
   });
   const std::string key =
       note.regarding.uid + '|' + (note.warning ? 'W' : 'N') + '|' + note.reason + '|' + note.action;
   if (const auto known = series_.find(key);
-      known != series_.end() && now - known->second.last_seen <= kSeriesEnd) {
+      known != series_.end() &&
+      (!known->second.created || now - known->second.last_seen <= kSeriesEnd)) {
     ++known->second.count;
     known->second.last_seen = now;
     known->second.last_wall = clock_.wall();
     known->second.dirty = true;
+    return;
+  }
+  if (unwritten_.size() >= kQueued) {
+    ++refused_;
     return;
   }
   char suffix[40];
@@ -96,14 +105,29 @@ void EventRecorder::record(const EventNote& note, const std::stop_token& stop) {
         {"name", note.regarding.name},
         {"uid", note.regarding.uid}}},
   };
-  const auto created = api_.create(
-      kEvents, ns, event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), {}, stop);
-  if (!created) {
-    spdlog::warn("event {} of {} {}: {}", note.reason, note.regarding.kind, note.regarding.name,
-                 to_string(created.error()));
-    return;
+  unwritten_.push_back({key, ns,
+                        note.reason + " of " + note.regarding.kind + ' ' + note.regarding.name,
+                        event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), now});
+  if (series_.size() < kMaxSeries)
+    series_[key] = {ns, name, false, 1, now, now, false, clock_.wall()};
+}
+
+void EventRecorder::write_new(const std::stop_token& stop) {
+  const std::lock_guard lock(mutex_);
+  for (; !unwritten_.empty(); unwritten_.pop_front()) {
+    const NewEvent& event = unwritten_.front();
+    const auto created = api_.create(kEvents, event.ns, event.body, {}, stop);
+    const auto series = series_.find(event.key);
+    // The name is this recorder's own: where it exists, the answer to an earlier try was lost.
+    if (created || created.error().code == Code::kAlreadyExists) {
+      if (series != series_.end()) series->second.created = true;
+      continue;
+    }
+    if (created.error().retry && clock_.steady() - event.since < kPatience) return;
+    spdlog::warn("event {}: {}", event.what, to_string(created.error()));
+    ++refused_;
+    if (series != series_.end()) series_.erase(series);
   }
-  if (series_.size() < kMaxSeries) series_[key] = {ns, name, 1, now, now, false, clock_.wall()};
 }
 
 void EventRecorder::write_series(const std::stop_token& stop, bool all) {
@@ -111,13 +135,14 @@ void EventRecorder::write_series(const std::stop_token& stop, bool all) {
   const SteadyTime now = clock_.steady();
   std::vector<std::string> gone;
   for (auto& [key, series] : series_) {
-    if (!series.dirty || (!all && now - series.last_write < kSeriesWrite)) continue;
+    if (!series.created || !series.dirty) continue;
+    if (!all && now - series.last_write < kSeriesWrite) continue;
     const nlohmann::json patch = {
         {"series",
          {{"count", series.count}, {"lastObservedTime", format_micro_time(series.last_wall)}}}};
     const auto patched = api_.patch(kEvents, series.ns, series.name, patch.dump(), {}, stop);
     series.last_write = now;
-    series.dirty = false;
+    series.dirty = !patched && patched.error().retry;
     if (!patched && patched.error().code == Code::kNotFound)
       gone.push_back(key);  // expired on the server: the next occurrence is a new event
   }

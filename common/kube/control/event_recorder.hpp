@@ -3,10 +3,13 @@
 //
 // Ownership: Api and Clock must outlive it. Thread-safe. `emit` never blocks and never fails: the
 // queue is bounded, and an event that does not fit is dropped and counted. `run` writes events on
-// its own thread. `flush` writes the queued events, for shut-down and the simulation.
+// its own thread, in order; while the server fails, they wait for up to ten minutes. `flush` tries
+// once to write what is queued, for shut-down and tests.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <deque>
 #include <mutex>
 #include <stop_token>
 #include <string>
@@ -40,19 +43,29 @@ class EventRecorder {
   void emit(EventNote note);
   void run(const std::stop_token& stop);
   void flush(const std::stop_token& stop = {});
-  std::uint64_t dropped() const { return queue_.dropped(); }
+  /// Events that found no room, that the server refused, or that waited for too long.
+  std::uint64_t dropped() const { return queue_.dropped() + refused_; }
 
  private:
   struct Series {
     std::string ns;
     std::string name;
+    bool created = false;
     std::int64_t count = 1;
     SteadyTime last_seen{};
     SteadyTime last_write{};
     bool dirty = false;
     WallTime last_wall{};
   };
-  void record(const EventNote& note, const std::stop_token& stop);
+  struct NewEvent {
+    std::string key;  // of its series
+    std::string ns;
+    std::string what;  // for the log
+    std::string body;
+    SteadyTime since{};
+  };
+  void record(const EventNote& note);
+  void write_new(const std::stop_token& stop);
   void write_series(const std::stop_token& stop, bool all);
 
   Api& api_;
@@ -60,8 +73,10 @@ class EventRecorder {
   const std::string controller_;
   const std::string instance_;
   BoundedQueue<EventNote> queue_;
-  std::mutex mutex_;
+  std::mutex mutex_;  // is held while the server is asked
   std::unordered_map<std::string, Series> series_;
+  std::deque<NewEvent> unwritten_;
+  std::atomic<std::uint64_t> refused_ = 0;  // by the server, or too late
   std::uint64_t sequence_ = 0;
 };
 

@@ -13,10 +13,7 @@ using nlohmann::json;
 struct ControllerBench::Operator {
   explicit Operator(ControllerBench& bench)
       : queue(bench.clock_),
-        controller({*bench.api_,
-                    bench.clock_,
-                    stores,
-                    executor,
+        controller({*bench.api_, bench.clock_, stores, executor,
                     [this, &bench](const std::string& key) {
                       ++bench.enqueued;
                       queue.add(key);
@@ -29,7 +26,8 @@ struct ControllerBench::Operator {
                         return fail(Code::kUnavailable, Origin::kHttp, "nobody answers", true);
                       return bench.summary;
                     },
-                    {}},
+                    [&bench](const api::TrainingJob&, const api::JobStatus&,
+                             const api::JobStatus& after) { bench.phases.push_back(after.phase); }},
                    bench.settings_),
         feeds{{bench.cluster_, kube::kNodes, stores.nodes},
               {bench.cluster_, kube::kPods, stores.pods},

@@ -62,6 +62,7 @@ class ControllerBench {
   bool jobs_lag = false;        // the operator sees no change of a job
   bool pods_linger = false;     // deleted pods stay terminating
   std::atomic<int> enqueued = 0;
+  std::vector<std::string> phases;               // that people were told of, in order
   std::function<void(bool begins)> around_pass;  // called before and after a pass of the scheduler
 
  private:

@@ -2,6 +2,8 @@
 // Behaviour of plan, scheduler and writes together.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "common/base/timestamp.hpp"
 #include "tests/unit/operator/controller_bench.hpp"
 
@@ -42,6 +44,39 @@ TEST(Controller, ASuspendedJobGivesItsQuotaAndItsPlaceToTheNext) {
   EXPECT_EQ(bench.job("first")["status"]["phase"], "Running")
       << bench.job("first")["status"].dump(1);
   EXPECT_EQ(bench.job("first")["status"]["attempt"], 1);
+}
+
+/// Answers to writes of status are lost, and with `blind` the reads that look for them fail.
+void expect_phases_told_once(bool blind) {
+  ControllerBench bench;
+  bench.add_node("n0", 2);
+  bench.add_job("j");
+  int lost = 0;
+  int blinded = 0;
+  bench.cluster().set_faults([&](const http::Request& request) -> std::optional<kube::Fault> {
+    const bool status =
+        request.method == "PATCH" && request.target.find("/status") != std::string::npos;
+    if (status && ++lost > 0) return kube::Fault{.drop_after_apply = true};
+    const bool look =
+        request.method == "GET" && request.target.find("/trainingjobs/j") != std::string::npos;
+    if (look && blind && ++blinded % 2 == 1) return kube::Fault{.status = 500};
+    return std::nullopt;
+  });
+  bench.settle();
+  bench.finish("j");
+  bench.settle();
+  bench.cluster().set_faults({});
+  EXPECT_EQ(bench.job("j")["status"]["phase"], "Succeeded");
+  EXPECT_GE(lost, 3);
+  EXPECT_EQ(blinded > 2, blind);
+  ASSERT_FALSE(bench.phases.empty());
+  EXPECT_EQ(bench.phases.back(), "Succeeded");
+  EXPECT_TRUE(std::ranges::adjacent_find(bench.phases) == bench.phases.end());
+}
+
+TEST(Controller, APhaseIsToldOnceAlsoIfTheAnswerToItsWriteWasLost) {
+  expect_phases_told_once(false);
+  expect_phases_told_once(true);
 }
 
 TEST(Controller, AFinishedJobGoesWhenItsTimeHasComeThoughTheOperatorIsAnother) {
