@@ -228,8 +228,9 @@ void Controller::SchedulerPass::seat(const observe::JobView& job, JobState& stat
   };
   if (std::string full = plan::quota_refusal(single, input_.quotas[job.meta.ns]); !full.empty())
     return tell(std::move(full));
+  plan::Allowances allowances;
   auto chosen = plan::place(single.needs, job.job.spec.scheduling.exclusive_nodes, input_.rooms,
-                            {slots.begin(), slots.end()});
+                            allowances, {slots.begin(), slots.end()});
   if (!chosen) return tell(std::move(chosen.error()));
   plan::reserve_quota(single, input_.quotas[job.meta.ns]);
   const std::string& node = input_.rooms[chosen->front()].node->meta.name;

@@ -10,14 +10,15 @@ namespace {
 struct Slot {
   std::size_t room = 0;
   int capacity = 0;
+  std::int64_t free_cpu = 0;
   bool ailing = false;
   bool far = false;
   bool preferred = false;
 };
 
-std::string why_not(const Need& need, const Room& room) {
+std::string why_not(const Constraints& constraints, const Room& room) {
   // The last report of a dead agent no longer counts.
-  return refusal(need.constraints, *room.node, room.agent_alive ? room.fabric : nullptr);
+  return refusal(constraints, *room.node, room.agent_alive ? room.fabric : nullptr);
 }
 
 /// Why a role does not fit, counted over the nodes: "worker: 1 of 2 pods fit; of 3 nodes 1 lacks
@@ -26,7 +27,7 @@ std::string explain(const Need& need, int fitting, const std::vector<Room>& room
                     const std::vector<bool>& taken) {
   std::map<std::string, int> reasons;
   for (std::size_t i = 0; i < rooms.size(); ++i) {
-    std::string reason = why_not(need, rooms[i]);
+    std::string reason = why_not(need.constraints, rooms[i]);
     if (reason.empty() && !taken.empty() && taken[i]) reason = "used by this job already";
     if (reason.empty()) {
       const std::string lacking = rooms[i].free.lacking(need.each);
@@ -71,39 +72,70 @@ void mark_far(std::vector<Slot>& slots, const std::vector<Room>& rooms) {
   }
 }
 
-/// The rooms that a role of a gang of `pods` pods could use, best first. Sound nodes come first,
-/// then those that take most pods, then those with good links. Ties are broken by name, so that the
-/// same cluster gives the same answer.
-std::vector<Slot> slots_of(const Need& need, int pods, bool exclusive,
-                           const std::vector<Room>& rooms, const std::vector<bool>& taken) {
+/// The rooms that a role could use, in their order.
+std::vector<Slot> slots_of(const Need& need, bool exclusive, const std::vector<Room>& rooms,
+                           const std::vector<bool>& allowed, const std::vector<bool>& taken) {
   std::vector<Slot> slots;
+  slots.reserve(rooms.size());
   for (std::size_t i = 0; i < rooms.size(); ++i) {
-    if (exclusive && taken[i]) continue;
+    if (!allowed[i] || (exclusive && taken[i])) continue;
     const int capacity = rooms[i].free.times(need.each, exclusive ? 1 : need.count);
-    if (capacity > 0 && why_not(need, rooms[i]).empty())
+    if (capacity > 0)
       slots.push_back(
           {.room = i,
            .capacity = capacity,
+           .free_cpu = rooms[i].free.cpu,
            .ailing = need.accelerators && rooms[i].fabric != nullptr && rooms[i].fabric->ailing(),
-           .preferred = rooms[i].node->meta.name == need.prefer});
+           .preferred = !need.prefer.empty() && rooms[i].node->meta.name == need.prefer});
   }
-  // Only a gang that spans nodes depends on the links between them.
-  const auto roomiest = std::ranges::max_element(slots, {}, &Slot::capacity);
-  if (roomiest != slots.end() && roomiest->capacity < pods) mark_far(slots, rooms);
-  std::sort(slots.begin(), slots.end(), [&](const Slot& a, const Slot& b) {
-    // A node with a fault may still train. It is used only if no other node is left.
-    if (a.ailing != b.ailing) return b.ailing;
-    if (a.preferred != b.preferred) return a.preferred;
-    if (a.capacity != b.capacity) return a.capacity > b.capacity;
-    if (a.far != b.far) return b.far;
-    // With one pod per node, use the fullest nodes and leave empty ones whole.
-    const auto free_a = rooms[a.room].free.cpu;
-    const auto free_b = rooms[b.room].free.cpu;
-    if (free_a != free_b) return free_a < free_b;
-    return rooms[a.room].node->meta.name < rooms[b.room].node->meta.name;
-  });
   return slots;
 }
+
+/// Sound nodes come first, then those that take most pods, then those with good links. Ties keep
+/// the order of the rooms, so that the same cluster gives the same answer.
+bool better(const Slot& a, const Slot& b) {
+  // A node with a fault may still train. It is used only if no other node is left.
+  if (a.ailing != b.ailing) return b.ailing;
+  if (a.preferred != b.preferred) return a.preferred;
+  if (a.capacity != b.capacity) return a.capacity > b.capacity;
+  if (a.far != b.far) return b.far;
+  // With one pod per node, use the fullest nodes and leave empty ones whole.
+  if (a.free_cpu != b.free_cpu) return a.free_cpu < b.free_cpu;
+  return a.room < b.room;
+}
+
+/// The best of the slots at any time. A gang uses few of them, so they are not sorted.
+class Ranking {
+ public:
+  explicit Ranking(std::vector<Slot> slots) : slots_(std::move(slots)) {
+    std::ranges::make_heap(slots_, worse);
+  }
+
+  /// Takes out the slot to use next for `pods` more pods: the best, or if it holds all of them, the
+  /// tightest that does. There must be one.
+  Slot take(int pods) {
+    if (slots_.front().capacity >= pods) {
+      const bool ailing = slots_.front().ailing;
+      const Slot* tightest = &slots_.front();
+      for (const Slot& slot : slots_) {
+        if (slot.ailing != ailing || slot.capacity < pods) continue;
+        if (slot.capacity < tightest->capacity ||
+            (slot.capacity == tightest->capacity && better(slot, *tightest)))
+          tightest = &slot;
+      }
+      return *tightest;  // the last one of its role
+    }
+    std::ranges::pop_heap(slots_, worse);
+    const Slot best = slots_.back();
+    slots_.pop_back();
+    return best;
+  }
+
+ private:
+  static bool worse(const Slot& a, const Slot& b) { return better(b, a); }
+
+  std::vector<Slot> slots_;
+};
 
 }  // namespace
 
@@ -116,44 +148,52 @@ Result<Admitted> read_admitted(const std::string& pod) {
                   view->gang && !view->gang->other_gates.empty()};
 }
 
+const std::vector<bool>& Allowances::of(const Constraints& constraints,
+                                        const std::vector<Room>& rooms) {
+  for (const auto& [known, allowed] : known_) {
+    if (known == constraints) return allowed;
+  }
+  std::vector<bool> allowed;
+  allowed.reserve(rooms.size());
+  for (const Room& room : rooms) allowed.push_back(why_not(constraints, room).empty());
+  return known_.emplace_back(constraints, std::move(allowed)).second;
+}
+
 std::expected<std::vector<std::size_t>, std::string> place(const std::vector<Need>& needs,
                                                            bool exclusive_nodes,
                                                            std::vector<Room>& rooms,
+                                                           Allowances& allowances,
                                                            const std::set<std::string>& occupied) {
   std::vector<std::size_t> chosen;
-  std::vector<std::pair<std::size_t, observe::Resources>> undo;
+  std::vector<std::pair<std::size_t, const observe::Resources*>> undo;
   std::vector<bool> taken(exclusive_nodes ? rooms.size() : 0, false);
   for (std::size_t i = 0; i < taken.size(); ++i)
     taken[i] = occupied.contains(rooms[i].node->meta.name);
   int pods_of_gang = 0;
   for (const Need& need : needs) pods_of_gang += need.count;
   for (const Need& need : needs) {
-    const std::vector<Slot> slots = slots_of(need, pods_of_gang, exclusive_nodes, rooms, taken);
-    int left = need.count;
-    std::size_t next = 0;
-    while (left > 0 && next < slots.size()) {
-      // Choose as the last node the tightest one that holds the remainder.
-      std::size_t pick = next;
-      if (slots[next].capacity >= left) {
-        while (pick + 1 < slots.size() && slots[pick + 1].ailing == slots[next].ailing &&
-               slots[pick + 1].capacity >= left)
-          ++pick;
-        while (pick > next && slots[pick - 1].capacity == slots[pick].capacity) --pick;
-      }
-      const Slot& slot = slots[pick];
+    std::vector<Slot> slots =
+        slots_of(need, exclusive_nodes, rooms, allowances.of(need.constraints, rooms), taken);
+    std::int64_t fitting = 0;
+    for (const Slot& slot : slots) fitting += slot.capacity;
+    if (fitting < need.count) {
+      for (const auto& [room, amount] : undo) rooms[room].free.add(*amount);
+      return std::unexpected(explain(need, static_cast<int>(fitting), rooms, taken));
+    }
+    // Only a gang that spans nodes depends on the links between them.
+    const auto roomiest = std::ranges::max_element(slots, {}, &Slot::capacity);
+    if (roomiest != slots.end() && roomiest->capacity < pods_of_gang) mark_far(slots, rooms);
+    Ranking ranking(std::move(slots));
+    for (int left = need.count; left > 0;) {
+      const Slot slot = ranking.take(left);
       const int pods = std::min(left, slot.capacity);
       for (int i = 0; i < pods; ++i) {
         rooms[slot.room].free.subtract(need.each);
-        undo.emplace_back(slot.room, need.each);
+        undo.emplace_back(slot.room, &need.each);
         chosen.push_back(slot.room);
       }
       if (exclusive_nodes) taken[slot.room] = true;
       left -= pods;
-      ++next;
-    }
-    if (left > 0) {
-      for (const auto& [room, amount] : undo) rooms[room].free.add(amount);
-      return std::unexpected(explain(need, need.count - left, rooms, taken));
     }
   }
   return chosen;

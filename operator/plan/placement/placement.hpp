@@ -5,13 +5,15 @@
 // whose measured links carry less than half of what the others carry. Roles are placed in order,
 // without backtracking between roles.
 //
-// Pure. Linear in the number of nodes per role, plus one sort, for gangs of thousands of pods on
-// tens of thousands of nodes.
+// Pure. Linear in the number of nodes per role, for gangs of thousands of pods on tens of thousands
+// of nodes.
 #pragma once
 
+#include <deque>
 #include <expected>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "operator/observe/views.hpp"
@@ -49,11 +51,23 @@ struct Room {
   bool agent_alive = false;                     // by its Lease; known only while a job needs it
 };
 
-/// Indices into `rooms` in node-rank order. On success the gang is subtracted from the rooms;
-/// otherwise they stay unchanged. With `exclusive_nodes`, each pod gets a node of its own, and none
-/// of `occupied`, the nodes of other pods of the gang. The error is text for people.
+/// Which rooms pods with some constraints may use, however much is free there. Asks each room once
+/// for each kind of constraints: in one pass of the scheduler hundreds of gangs have the same.
+class Allowances {
+ public:
+  /// By room. Every call is about the same rooms.
+  const std::vector<bool>& of(const Constraints& constraints, const std::vector<Room>& rooms);
+
+ private:
+  std::deque<std::pair<Constraints, std::vector<bool>>> known_;
+};
+
+/// Indices into `rooms` in node-rank order. Of rooms that are as good, the first is taken. On
+/// success the gang is subtracted from the rooms; otherwise they stay unchanged. With
+/// `exclusive_nodes`, each pod gets a node of its own, and none of `occupied`, the nodes of other
+/// pods of the gang. The error is text for people.
 std::expected<std::vector<std::size_t>, std::string> place(
     const std::vector<Need>& needs, bool exclusive_nodes, std::vector<Room>& rooms,
-    const std::set<std::string>& occupied = {});
+    Allowances& allowances, const std::set<std::string>& occupied = {});
 
 }  // namespace paceline::plan

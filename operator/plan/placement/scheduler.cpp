@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <unordered_map>
 
 #include "common/contract/injection.hpp"
+#include "operator/plan/placement/headroom.hpp"
 #include "operator/plan/placement/quota.hpp"
 
 namespace paceline::plan {
@@ -120,10 +122,15 @@ class Pass {
   std::expected<std::vector<std::size_t>, std::string> search(const QueuedGang& gang,
                                                               std::vector<Room>& rooms) {
     ++searches_;
-    return place(gang.needs, gang.exclusive_nodes, rooms);
+    return place(gang.needs, gang.exclusive_nodes, rooms, allowances_);
   }
 
   bool fits(const QueuedGang& gang, std::vector<Room>& rooms) {
+    if (gang.needs.size() == 1) {
+      // Of one role it is enough to know how many pods the nodes take.
+      ++searches_;
+      return Headroom(gang.needs, gang.exclusive_nodes, rooms, allowances_).enough();
+    }
     const auto chosen = search(gang, rooms);
     if (chosen) undo(gang, *chosen, rooms);
     return chosen.has_value();
@@ -156,6 +163,11 @@ class Pass {
   }
 
   void refuse(const QueuedGang& gang, const std::string& why) {
+    if (reserved_ && fits(gang, whole_)) {
+      failures_.push_back({gang.needs, gang.exclusive_nodes, {kWaitingForRoom, why}});
+      wait(gang, kWaitingForRoom, why + " (behind " + head_ + ")");
+      return;
+    }
     const auto alone = search(gang, whole_);
     if (!alone) {
       // No job waits for a job that cannot run; reserve nothing for it.
@@ -172,10 +184,6 @@ class Pass {
     }
     undo(gang, *alone, whole_);
     failures_.push_back({gang.needs, gang.exclusive_nodes, {kWaitingForRoom, why}});
-    if (reserved_) {
-      wait(gang, kWaitingForRoom, why + " (behind " + head_ + ")");
-      return;
-    }
     head_ = gang.name;
     reserved_ = true;
     const std::string victims = make_room(gang);
@@ -217,40 +225,31 @@ class Pass {
     }
   }
 
-  void take_back(const RunningGang& gang, std::vector<Room>& rooms) const {
-    for (const auto& [node, amount] : gang.pods) {
-      if (const auto it = room_of_.find(node); it != room_of_.end())
-        rooms[it->second].free.subtract(amount);
-    }
-  }
-
   /// Chooses whole gangs of lower priority, lowest and youngest first, until the gang fits. Gangs
   /// that are stopping anyway come first and are not named again.
   std::string make_room(const QueuedGang& gang) {
-    std::vector<Room> rooms = input_.rooms;
+    Trial trial(*this, gang);
     std::vector<const RunningGang*> victims;
     bool any = false;
     for (const RunningGang& running : input_.running) {
       if (running.stopping) {
-        give_back(running, rooms);
+        trial.stop(running);
         any = true;
-      } else if (running.priority < gang.priority) {
+      } else if (running.priority < gang.priority && trial.concerns(running)) {
         victims.push_back(&running);
       }
     }
-    if (any && fits(gang, rooms)) return "";
+    if (any && trial.fits()) return "";
     std::sort(victims.begin(), victims.end(), [](const RunningGang* a, const RunningGang* b) {
       return a->priority != b->priority ? a->priority < b->priority : a->started > b->started;
     });
-    victims.resize(fewest(gang, victims, rooms));
-    // Victims that turn out not to be needed are spared.
-    for (std::size_t i = 0; i + 1 < victims.size();) {
-      take_back(*victims[i], rooms);
-      if (fits(gang, rooms)) {
-        victims.erase(victims.begin() + static_cast<std::ptrdiff_t>(i));
-      } else {
-        give_back(*victims[i++], rooms);
-      }
+    victims.resize(fewest(trial, victims));
+    if (!victims.empty()) {
+      // The last one is needed: without it, those before it were too few.
+      const RunningGang* last = victims.back();
+      victims.pop_back();
+      victims = needed(trial, victims);
+      victims.push_back(last);
     }
     std::string names;
     for (const RunningGang* victim : victims) {
@@ -260,23 +259,68 @@ class Pass {
     return names;
   }
 
-  /// How many of the candidates, from the first on, must go; 0 if even all of them are too few.
-  /// Their room is given back in `rooms`. More room never hurts, so halving finds the number.
-  std::size_t fewest(const QueuedGang& gang, const std::vector<const RunningGang*>& candidates,
-                     std::vector<Room>& rooms) {
+  /// The rooms as they would be if some running gangs stopped.
+  class Trial {
+   public:
+    Trial(Pass& pass, const QueuedGang& gang)
+        : pass_(pass),
+          gang_(gang),
+          rooms_(pass.input_.rooms),
+          headroom_(gang.needs, gang.exclusive_nodes, rooms_, pass.allowances_) {}
+
+    void stop(const RunningGang& running) {
+      each_room(running, [](Room& room, const Resources& amount) { room.free.add(amount); });
+    }
+    void go_on(const RunningGang& running) {
+      each_room(running, [](Room& room, const Resources& amount) { room.free.subtract(amount); });
+    }
+    bool may_fit() const { return headroom_.enough(); }
+    bool fits() {
+      if (!may_fit()) return false;
+      return gang_.needs.size() == 1 || pass_.fits(gang_, rooms_);
+    }
+    bool concerns(const RunningGang& running) const {
+      return std::ranges::any_of(running.pods, [&](const auto& pod) {
+        const auto room = pass_.room_of_.find(pod.first);
+        return room != pass_.room_of_.end() && headroom_.concerns(room->second);
+      });
+    }
+
+   private:
+    template <typename Change>
+    void each_room(const RunningGang& running, Change change) {
+      for (const auto& [node, amount] : running.pods) {
+        const auto room = pass_.room_of_.find(node);
+        if (room == pass_.room_of_.end()) continue;
+        change(rooms_[room->second], amount);
+        headroom_.follow(room->second, rooms_[room->second]);
+      }
+    }
+
+    Pass& pass_;
+    const QueuedGang& gang_;
+    std::vector<Room> rooms_;
+    Headroom headroom_;
+  };
+
+  using Candidates = std::vector<const RunningGang*>;
+
+  /// How many of the candidates, from the first on, must stop; 0 if even all of them are too few.
+  /// They have stopped in the trial. More room never hurts, so halving finds the number.
+  static std::size_t fewest(Trial& trial, const Candidates& candidates) {
     std::size_t gone = 0;
     const auto go_to = [&](std::size_t count) {
-      while (gone < count) give_back(*candidates[gone++], rooms);
-      while (gone > count) take_back(*candidates[--gone], rooms);
+      while (gone < count) trial.stop(*candidates[gone++]);
+      while (gone > count) trial.go_on(*candidates[--gone]);
     };
     go_to(candidates.size());
-    if (!fits(gang, rooms)) return 0;
+    if (!trial.fits()) return 0;
     std::size_t low = 1;
     std::size_t high = candidates.size();
     while (low < high) {
       const std::size_t middle = (low + high) / 2;
       go_to(middle);
-      if (fits(gang, rooms)) {
+      if (trial.fits()) {
         high = middle;
       } else {
         low = middle + 1;
@@ -284,6 +328,21 @@ class Pass {
     }
     go_to(high);
     return high;
+  }
+
+  /// The victims without those that turn out not to be needed, tried from the first on. All of
+  /// them have stopped in the trial. Whole halves are tried first, as most are of one kind.
+  static Candidates needed(Trial& trial, std::span<const RunningGang* const> victims) {
+    std::size_t spared = 0;
+    while (spared < victims.size() && trial.may_fit()) trial.go_on(*victims[spared++]);
+    if (trial.fits()) return {};
+    while (spared > 0) trial.stop(*victims[--spared]);
+    if (victims.size() == 1) return {victims.front()};
+    const std::size_t half = victims.size() / 2;
+    Candidates kept = needed(trial, victims.first(half));
+    const Candidates more = needed(trial, victims.subspan(half));
+    kept.insert(kept.end(), more.begin(), more.end());
+    return kept;
   }
 
   void wait(const QueuedGang& gang, const char* reason, std::string message) {
@@ -302,6 +361,7 @@ class Pass {
 
   SchedulerInput input_;
   std::vector<Failure> failures_;
+  Allowances allowances_;
   std::vector<Room> whole_;  // free if no gang of a job were there
   std::unordered_map<std::string, std::size_t> room_of_;
   std::map<std::string, double> usage_;
