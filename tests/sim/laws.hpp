@@ -46,8 +46,8 @@ enum class Law {
   kRoom,               // pods on a node never request more than it has
   kQuota,              // a gang of which the quota admits only a part is not started
   kFewWrites,          // coming to rest takes a bounded number of writes
-  kComesToRest,        // when the faults stop, the writes stop too
-  kEveryJobEnds,       // every job that can run has run
+  kComesToRest,        // within ten minutes after the last fault the writes stop
+  kEveryJobEnds,       // by then every job that can run has run
   kNobodyWaits,        // at rest a finished job has no live pod
   kNothingLeft,        // no object of a job is left when the jobs are deleted
 };

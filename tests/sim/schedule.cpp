@@ -102,7 +102,7 @@ class Schedule {
   void rest() {
     const std::uint64_t before = world_.operator_writes();
     if (!world_.settle(kRounds))
-      world_.report(Law::kComesToRest, "still writes 400 rounds after the last fault");
+      world_.report(Law::kComesToRest, "still writes ten minutes after the last fault");
     std::uint64_t pods = 0;
     for (const JobShape& shape : shapes_) pods += static_cast<std::uint64_t>(shape.replicas);
     const std::uint64_t writes = world_.operator_writes() - before;

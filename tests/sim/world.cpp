@@ -343,7 +343,7 @@ bool World::rest(int rounds) {
   // Long enough for back-off, time-outs and deadlines, also for those that a clock jump delayed.
   const int enough = 20 + (clock_jumped_ ? 100 : 0);
   int still = 0;
-  for (int i = 0; i < rounds && !broken(); ++i) {
+  for (int i = 0; i < rounds + enough && !broken(); ++i) {
     const std::uint64_t before = cluster_.resource_version();
     const std::uint64_t writes = chaos_.writes;
     round();

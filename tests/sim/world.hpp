@@ -25,7 +25,7 @@
 
 namespace paceline::sim {
 
-inline constexpr int kRounds = 400;  // upper bound for coming to rest
+inline constexpr int kRounds = 120;  // of five seconds: so long may it take to come to rest
 
 class World {
  public:
