@@ -15,6 +15,7 @@
 
 #include "agent/agent.hpp"
 #include "agent/checks/check.hpp"
+#include "agent/client/measure.hpp"
 #include "agent/collect/slot_collector.hpp"
 #include "agent/inject/injector.hpp"
 #include "agent/links/service.hpp"
@@ -28,6 +29,7 @@
 #include "common/http/beast/transport.hpp"
 #include "common/http/server/server.hpp"
 #include "common/http/server/tls.hpp"
+#include "common/http/token_file.hpp"
 #include "common/kube/connect/connect.hpp"
 #include "common/service/stop_signals.hpp"
 #include "common/telemetry/metrics/text_sink.hpp"
@@ -58,6 +60,7 @@ struct Options {
   double records_per_second = agent::CollectLimits().records_per_second;
   std::string kubelet = "/var/lib/kubelet";
   bool print = false;
+  agent::AskOptions ask;  // peer empty: no measurement is asked for
 };
 
 /// Serves the kubelet's probes and Prometheus.
@@ -200,7 +203,33 @@ struct Injection {
   agent::Injector injector;
 };
 
+/// Asks the agent that serves in this container.
+int ask(const Options& options) {
+  constexpr int kExitInput = 2;
+  const auto refuse = [](const std::string& why) {
+    std::cerr << "paceline-agent measure: " << why << "\n";
+    return kExitInput;
+  };
+  if (options.pod_address.empty() || options.links.token_file.empty())
+    return refuse(
+        "links are not measured here: the chart's agent.api.tlsSecret and agent.links.enabled must "
+        "be set");
+  const auto token = http::read_token(options.links.token_file);
+  if (!token) return refuse(token.error().message);
+  http::Endpoint self;
+  self.host = options.pod_address;
+  self.port = std::to_string(options.api_port);
+  self.tls = true;
+  self.ca_file = options.links.ca_file;
+  self.server_name = options.links.server_name;
+  const auto transport = http::make_beast_transport(std::move(self));
+  agent::AskOptions asked = options.ask;
+  asked.node = options.node_name;
+  return agent::ask_to_measure(*transport, *token, asked, std::cout, std::cerr);
+}
+
 int run(const Options& options) {
+  if (!options.ask.peer.empty()) return ask(options);
   const auto library = agent::open_nvml(options.nvml);
   const agent::Root root(options.sys, options.proc);
   if (options.print) return print_fabric(options, root, *library);
@@ -279,6 +308,28 @@ int run(const Options& options) {
   return 0;
 }
 
+/// Options of measuring links. A chart gives some as environment, so that `paceline-agent measure`
+/// has them too when people start it in the container.
+void add_links(CLI::App& app, Options& options) {
+  app.add_option("--links-port", options.links_port,
+                 "port that takes measurements of links while one was asked for; default: links "
+                 "are not measured");
+  app.add_option("--links-token", options.links.token_file,
+                 "file with a token for other agents, of their audience")
+      ->envname("AGENT_LINKS_TOKEN");
+  app.add_option("--links-ca", options.links.ca_file,
+                 "PEM certificates that sign other agents'; default: the system's")
+      ->envname("AGENT_LINKS_CA");
+  app.add_option(
+         "--links-server-name", options.links.server_name,
+         "the name that other agents' certificates are issued for; default: their addresses")
+      ->envname("AGENT_LINKS_SERVER_NAME");
+  CLI::App* measure = app.add_subcommand(
+      "measure", "ask the agent that serves in this container to measure the link to another node");
+  measure->add_option("--peer", options.ask.peer, "the other node")->required();
+  measure->add_flag("--json", options.ask.json, "everything, as JSON");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -305,35 +356,26 @@ int main(int argc, char** argv) {
                  "PEM certificate of /v1/fabric and /v1/checks, read again when it changes; "
                  "default: they are not served");
   app.add_option("--api-key", options.certificate.key_file, "its PEM key");
-  app.add_option("--api-port", options.api_port, "their port")->capture_default_str();
+  app.add_option("--api-port", options.api_port, "their port")
+      ->envname("AGENT_API_PORT")
+      ->capture_default_str();
   app.add_option("--api-audience", options.audience,
                  "the audience that readers' tokens are issued for")
       ->capture_default_str();
-  app.add_option("--links-port", options.links_port,
-                 "port that takes measurements of links while one was asked for; default: links "
-                 "are not measured");
-  app.add_option("--links-token", options.links.token_file,
-                 "file with a token for other agents, of their audience");
-  app.add_option("--links-ca", options.links.ca_file,
-                 "PEM certificates that sign other agents'; default: the system's");
-  app.add_option(
-      "--links-server-name", options.links.server_name,
-      "the name that other agents' certificates are issued for; default: their addresses");
+  add_links(app, options);
   app.add_option("--pod-address", options.pod_address, "where other agents reach this one")
       ->envname("POD_IP");
   app.add_option("--probe-seconds", options.probe_seconds, "pause between two probes")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
   app.add_option("--pci-config", options.scan.pci_config,
-                 "folder that paceline-probe --pci-config wrote before this program started; it "
-                 "may be missing");
+                 "folder that paceline-probe --pci-config wrote earlier; it may be missing");
   app.add_option("--registrations", options.scan.registrations,
                  "report of paceline-probe (its --output), written before this program started; "
                  "may be absent");
   app.add_option("--runtime", options.inject.source,
                  "folder that `paceline-launcher install` filled; given: pods get the runtime from "
-                 "this node, as "
-                 "paceline.dev/runtime of the kubelet's device plugins");
+                 "this node, as paceline.dev/runtime of the kubelet's device plugins");
   app.add_option("--runtime-state", options.inject.folder,
                  "folder of the node, under the same path here, for runtimes and slots")
       ->default_val("/var/lib/paceline");

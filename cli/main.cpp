@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "agent/client/measure.hpp"
 #include "cli/convert/command.hpp"
 #include "cli/doctor/command.hpp"
 #include "cli/fabric/command.hpp"
@@ -35,6 +36,18 @@ std::shared_ptr<paceline::kube::Api> connect(const char* command,
   return nullptr;
 }
 
+/// Becomes `kubectl exec`; returns only if that is impossible.
+int become(const std::vector<std::string>& words) {
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  ::execvp(argv[0], argv.data());
+  constexpr int kExitInput = 2;
+  std::cerr << "paceline measure: kubectl could not be started (" << std::strerror(errno)
+            << "): install it, or give --agent-token\n";
+  return kExitInput;
+}
+
 /// Asks the agent to measure. If the options do not name the agent, its NodeFabric does.
 int measure(paceline::cli::MeasureOptions options) {
   constexpr int kExitInput = 2;
@@ -46,6 +59,10 @@ int measure(paceline::cli::MeasureOptions options) {
   if (options.node.agent.empty()) {
     const auto api = connect("measure", options.node, clock);
     if (!api) return kExitInput;
+    if (options.node.agent_token.empty()) {
+      const auto words = paceline::cli::exec_in_agent(*api, options);
+      return words ? become(*words) : refuse(words.error());
+    }
     auto address = paceline::cli::published_agent(*api, options.node.name);
     if (!address) return refuse(address.error());
     options.node.agent = std::move(*address);
@@ -55,7 +72,8 @@ int measure(paceline::cli::MeasureOptions options) {
   const auto token = paceline::http::read_token(options.node.agent_token);
   if (!token) return refuse(token.error());
   const auto agent = paceline::http::make_beast_transport(url->endpoint);
-  return paceline::cli::measure_command(*agent, *token, options, std::cout, std::cerr);
+  return paceline::agent::ask_to_measure(
+      *agent, *token, {options.node.name, options.peer, options.json}, std::cout, std::cerr);
 }
 
 struct Options {
@@ -89,6 +107,15 @@ CLI::App* add_run(CLI::App& app, paceline::cli::RunOptions& options) {
                   "ip:port that serves the metrics of all ranks to Prometheus while the job runs");
   run->add_option("--runtime", options.runtime_dir,
                   "directory of the runtime (lib/, python/), if it is not beside this program");
+  CLI::Option* compare =
+      run->add_flag("--compare", options.compare,
+                    "run it with acceleration and without, in turn, and tell what was gained");
+  run->add_option("--pairs", options.pairs, "pairs of runs that are compared")
+      ->needs(compare)
+      ->check(CLI::Range(3, 100))
+      ->capture_default_str();
+  run->add_option("--steps", options.last_step,
+                  "end each run after this many steps; default: when the program ends");
   return run;
 }
 
@@ -212,10 +239,11 @@ CLI::App* add_measure(CLI::App& app, paceline::cli::MeasureOptions& options) {
       "https://ADDRESS:PORT of the first node's agent; default: from its NodeFabric");
   measure->add_option("--agent-ca", options.node.agent_ca,
                       "PEM certificates that sign the agent's; default: the system's");
-  measure
-      ->add_option("--agent-token", options.node.agent_token,
-                   "file with a token of the audience paceline-agent")
-      ->required();
+  measure->add_option("--agent-token", options.node.agent_token,
+                      "file with a token of the audience paceline-agent; default: `kubectl exec` "
+                      "in the agent's pod");
+  measure->add_option("--agent-namespace", options.node.agent_namespace, "namespace of the agents")
+      ->capture_default_str();
   measure->add_option("--agent-name", options.node.agent_name,
                       "name in the agent's certificate; default: its address");
   measure->add_option("--kubeconfig", options.node.kubeconfig,

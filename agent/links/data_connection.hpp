@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data connection of a measurement, over TCP. The prober sends a ticket (32 bytes), receives
+// The data connections of a measurement, over TCP. The prober sends a ticket (32 bytes), receives
 // one byte, and then sends messages: a length in 4 bytes, big-endian, then as many bytes. Each
 // complete message is answered with as many bytes, so the answer is never larger than the message.
-// Prober and responder use it.
+// While the first connection lives, a few more may show the same ticket: several flows fill a link
+// that one does not. Prober and responder use it.
 //
 // Every call is bounded by a deadline and ends at a stop request; received data is not stored.
 // Plain functions over non-blocking sockets that the caller owns; thread-safe for different
@@ -32,8 +33,11 @@ Result<TicketBytes> read_ticket(const std::string& hex);
 std::string ticket_text(const TicketBytes& ticket);
 
 constexpr std::uint64_t kMaxMessage = 1 << 20;
-/// Per measurement, in both directions together.
+/// Of the first connection, in both directions together.
 constexpr std::uint64_t kMaxLinkBytes = 64U << 20;
+/// Further connections, which are measured together, and the bytes of each.
+constexpr int kFlows = 7;
+constexpr std::uint64_t kMaxFlowBytes = 32U << 20;
 constexpr std::chrono::milliseconds kMaxLinkTime{2000};
 constexpr std::size_t kLengthBytes = 4;
 

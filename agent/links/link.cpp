@@ -72,6 +72,10 @@ json link_json(const Link& link) {
             {"secondsPerByte", link.fit.seconds_per_byte},
             {"bandwidthMbps", link.bits_per_second() / kMicro},
             {"measuredTime", format_time(link.measured)}};
+  if (link.flows.count > 0) {
+    view["flows"] = {{"count", link.flows.count},
+                     {"bandwidthMbps", link.flows.bits_per_second / kMicro}};
+  }
   // A link restored from the NodeFabric has no round trips.
   if (!link.trips.empty()) {
     view["roundTrips"] = std::move(trips);
@@ -96,7 +100,7 @@ std::optional<Link> read_link_status(const json& entry) {
   const std::int64_t latency = number_of(entry, "latencyMicroseconds");
   const std::int64_t bandwidth = number_of(entry, "bandwidthMbps");
   const auto measured = parse_time(text("measuredTime"));
-  Link link{.peer = text("peer"), .fit = {}, .trips = {}};
+  Link link{.peer = text("peer"), .fit = {}, .flows = {}, .trips = {}};
   const bool sound = latency >= 1 && latency <= kMost && bandwidth >= 1 && bandwidth <= kMost;
   if (!is_node_name(link.peer) || !measured || !sound) return std::nullopt;
   link.fit = {static_cast<double>(latency) / kMicro, 8 / (static_cast<double>(bandwidth) * kMicro)};

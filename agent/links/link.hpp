@@ -29,9 +29,16 @@ struct LinkFit {
   double seconds_per_byte = 0;
 };
 
+/// What several connections got together, in each direction.
+struct Flows {
+  int count = 0;  // 0: not measured
+  double bits_per_second = 0;
+};
+
 struct Link {
   std::string peer;
   LinkFit fit;
+  Flows flows{};
   std::vector<RoundTrip> trips;
   std::uint64_t bytes = 0;  // of both directions together
   WallTime measured{};

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -29,25 +31,65 @@ Result<double> round_trip(int fd, std::span<unsigned char> message,
   return std::chrono::duration<double>(until.clock.steady() - began).count();
 }
 
-}  // namespace
-
-Result<Link> measure_link(const std::string& peer, const std::string& address, const Ticket& ticket,
-                          const Clock& clock, const std::stop_token& stop,
-                          std::chrono::milliseconds limit) {
-  const auto fd = connect_to(address, ticket.port, {clock, clock.steady() + limit, stop});
-  if (!fd) return std::unexpected(fd.error());
-  const Until until{clock, clock.steady() + limit, stop};
+/// Connects and shows the ticket; the peer is ready then.
+Result<UniqueFd> open_flow(const std::string& address, const Ticket& ticket, const Until& until) {
+  auto fd = connect_to(address, ticket.port, until);
+  if (!fd) return fd;
   std::array<unsigned char, 1> ready{};
   if (auto shown = send_all(fd->get(), ticket.bytes, until); !shown)
     return std::unexpected(shown.error());
   if (auto taken = receive_all(fd->get(), ready, until); !taken)
     return std::unexpected(taken.error());
+  return fd;
+}
+
+/// Round trips of the largest message on several connections at once. None if the peer takes no
+/// further connections, as agents of earlier releases do.
+Flows measure_flows(const std::string& address, const Ticket& ticket, const Until& limit) {
+  constexpr std::chrono::milliseconds kPatience{300};
+  const Until until{limit.clock, std::min(limit.deadline, limit.clock.steady() + kPatience),
+                    limit.stop};
+  std::vector<UniqueFd> fds;
+  for (int i = 0; i < kFlows; ++i) {
+    auto fd = open_flow(address, ticket, until);
+    if (!fd) return {};
+    fds.push_back(std::move(*fd));
+  }
+  std::atomic<std::uint64_t> bytes = 0;  // in one direction
+  const SteadyTime began = until.clock.steady();
+  {
+    std::vector<std::jthread> senders;
+    for (const UniqueFd& fd : fds) {
+      senders.emplace_back([&bytes, &until, fd = fd.get()] {
+        std::vector<unsigned char> message = noise(kLengthBytes + kMaxMessage);
+        std::vector<unsigned char> scratch(64UL * 1024);
+        for (std::uint64_t sent = 0; sent + 2 * kMaxMessage <= kMaxFlowBytes;
+             sent += 2 * kMaxMessage) {
+          if (!round_trip(fd, message, scratch, until)) return;
+          bytes += kMaxMessage;
+        }
+      });
+    }
+  }
+  const double seconds = std::chrono::duration<double>(until.clock.steady() - began).count();
+  if (bytes == 0) return {};
+  return {kFlows, 8 * static_cast<double>(bytes) / seconds};
+}
+
+}  // namespace
+
+Result<Link> measure_link(const std::string& peer, const std::string& address, const Ticket& ticket,
+                          const Clock& clock, const std::stop_token& stop,
+                          std::chrono::milliseconds limit) {
+  const Until until{clock, clock.steady() + limit, stop};
+  const auto fd = open_flow(address, ticket, until);
+  if (!fd) return std::unexpected(fd.error());
 
   std::vector<unsigned char> message = noise(kLengthBytes + kMaxMessage);
   std::vector<unsigned char> scratch(64UL * 1024);
   std::array<double, kSizes.size()> best{};
   best.fill(kNever);
-  Link link{.peer = peer, .fit = {}, .trips = {}};
+  Link link{.peer = peer, .fit = {}, .flows = {}, .trips = {}};
   const auto measure = [&]() -> Status {
     for (int round = 0; round < kRounds; ++round) {
       for (std::size_t i = 0; i < kSizes.size(); ++i) {
@@ -75,6 +117,7 @@ Result<Link> measure_link(const std::string& peer, const std::string& address, c
                 true);
   }
   link.fit = *fit;
+  link.flows = measure_flows(address, ticket, until);
   link.measured = clock.wall();
   return link;
 }

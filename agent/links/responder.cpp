@@ -76,12 +76,14 @@ UniqueFd welcome(int listener, const TicketBytes& ticket, const Until& until) {
   return {};
 }
 
-/// Answers messages until the peer closes. Returns true if it closed between two messages, after at
-/// least one.
-bool echo(int fd, const Until& until) {
+/// Answers messages until the peer closes, of at most `left` bytes in both directions together.
+/// Returns true if it closed between two messages, after at least one.
+bool echo(int fd, std::uint64_t left, const Until& until) {
+  constexpr std::array<unsigned char, 1> kReady{1};
+  send_at_once(fd);
+  if (!send_all(fd, kReady, until)) return false;
   std::vector<unsigned char> scratch(kScratchBytes);
   const std::vector<unsigned char> payload = noise(kScratchBytes);
-  std::uint64_t left = kMaxLinkBytes;
   std::array<unsigned char, kLengthBytes> head{};
   bool answered = false;
   while (true) {
@@ -132,10 +134,18 @@ void Responder::answer(const UniqueFd& listener, const TicketBytes& ticket, Perm
   const UniqueFd peer =
       welcome(listener.get(), ticket, {clock_, clock_.steady() + options_.ticket_life, stop});
   if (!peer.valid()) return;
-  send_at_once(peer.get());
-  const Until until{clock_, clock_.steady() + options_.patience, stop};
-  constexpr std::array<unsigned char, 1> kReady{1};
-  if (send_all(peer.get(), kReady, until) && echo(peer.get(), until))
+  const SteadyTime deadline = clock_.steady() + options_.patience;
+  std::jthread more([&](const std::stop_token& enough) {
+    const Until until{clock_, deadline, enough};
+    std::vector<std::jthread> flows;
+    while (flows.size() < kFlows) {
+      UniqueFd fd = welcome(listener.get(), ticket, until);
+      if (!fd.valid()) break;
+      flows.emplace_back(
+          [fd = std::move(fd), until] { (void)echo(fd.get(), kMaxFlowBytes, until); });
+    }
+  });
+  if (echo(peer.get(), kMaxLinkBytes, {clock_, deadline, stop}))
     permit.ends_as(PermitEnd::kSuccess);
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The answering end of a measurement. It listens only while a ticket is valid: from `offer` until
-// the ticket was used and served, or for 5 s. Meanwhile it holds at most eight connections until
-// each has sent 32 bytes, and closes those that do not send the ticket. LinkService owns one.
+// the first connection that showed it has ended, or for 5 s if none does. Meanwhile it holds at
+// most eight connections until each has sent 32 bytes, and closes those that do not send the
+// ticket. It serves the first one and at most kFlows more. LinkService owns one.
 //
 // Owns its thread and joins it in the destructor; borrows the clock. `offer` may be called from any
 // thread; it takes the node's permit, so there is only one measurement. Fails if the address cannot

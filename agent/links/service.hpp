@@ -5,7 +5,7 @@
 //   POST /v1/links {"peer": NODE}   measures the network to that node, answers as link.hpp
 //                                   describes, and stores the link.
 //   POST /v1/links/tickets          called by another agent before it measures: returns a ticket,
-//                                   valid once and for 5 s, and the port that accepts it
+//                                   valid for 5 s, and the port that accepts it
 //
 // The peer's agent is found by the address in its NodeFabric, which only that node's agent can
 // write. Before the token is sent to it, it must show a certificate signed by the agents' CA. The

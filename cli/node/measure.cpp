@@ -1,62 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/node/measure.hpp"
 
-#include <array>
-#include <cstdio>
-
 #include <nlohmann/json.hpp>
+
+#include "common/contract/labels.hpp"
 
 namespace paceline::cli {
 namespace {
 
 using nlohmann::json;
 
-constexpr int kNotMeasured = 2;
-
-double amount_of(const json& object, const char* field) {
-  const auto found = object.find(field);
-  return found != object.end() && found->is_number() ? found->get<double>() : 0;
-}
-
-std::string word_of(const json& object, const char* field) {
+std::string text_of(const json& object, const char* field) {
   const auto found = object.is_object() ? object.find(field) : object.end();
   return object.is_object() && found != object.end() && found->is_string()
              ? found->get<std::string>()
              : std::string();
-}
-
-std::string rounded(double value) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.3g", value);
-  return text.data();
-}
-
-std::string duration(double seconds) {
-  constexpr double kMilli = 1e-3;
-  constexpr double kMicro = 1e-6;
-  return seconds < kMilli ? rounded(seconds / kMicro) + " us" : rounded(seconds / kMilli) + " ms";
-}
-
-std::string bandwidth(double mbps) {
-  constexpr double kGiga = 1000;
-  return mbps < kGiga ? rounded(mbps) + " Mbit/s" : rounded(mbps / kGiga) + " Gbit/s";
-}
-
-void print(const json& link, const std::string& node, std::ostream& out) {
-  out << node << " to " << word_of(link, "peer") << ": latency "
-      << duration(amount_of(link, "latencySeconds")) << ", bandwidth "
-      << bandwidth(amount_of(link, "bandwidthMbps"))
-      << " (one TCP flow between the agents' pods), measured " << word_of(link, "measuredTime")
-      << "\n";
-  const auto trips = link.find("roundTrips");
-  if (trips == link.end() || !trips->is_array()) return;
-  constexpr double kMicrosPerSecond = 1e6;
-  for (const json& trip : *trips) {
-    if (!trip.is_object()) continue;
-    out << "  " << static_cast<long>(amount_of(trip, "bytes"))
-        << " bytes there and back: " << duration(amount_of(trip, "microseconds") / kMicrosPerSecond)
-        << "\n";
-  }
 }
 
 }  // namespace
@@ -64,7 +22,7 @@ void print(const json& link, const std::string& node, std::ostream& out) {
 Result<std::string> published_agent(kube::Api& api, const std::string& node) {
   const auto status = node_status(api, node);
   if (!status) return std::unexpected(status.error());
-  const std::string address = word_of(*status, "agentAddress");
+  const std::string address = text_of(*status, "agentAddress");
   if (!address.empty()) return "https://" + address;
   return fail(Code::kUnavailable, Origin::kKube,
               "the NodeFabric " + node +
@@ -73,32 +31,32 @@ Result<std::string> published_agent(kube::Api& api, const std::string& node) {
                   "or name it with --agent");
 }
 
-int measure_command(http::HttpTransport& agent, const std::string& token,
-                    const MeasureOptions& options, std::ostream& out, std::ostream& err) {
-  http::Request request;
-  request.method = "POST";
-  request.target = "/v1/links";
-  request.headers = {{"Authorization", "Bearer " + token}, {"Content-Type", "application/json"}};
-  request.body = json{{"peer", options.peer}}.dump(-1, ' ', true, json::error_handler_t::replace);
-  const auto answer = agent.send(request, {});
-  if (!answer) {
-    err << "paceline measure: the agent of " << options.node.name
-        << " could not be asked: " << answer.error().message << "\n";
-    return kNotMeasured;
+Result<std::vector<std::string>> exec_in_agent(kube::Api& api, const MeasureOptions& options) {
+  const NodeOptions& node = options.node;
+  const std::string ns =
+      node.agent_namespace.empty() ? std::string(contract::kAgentNamespace) : node.agent_namespace;
+  const std::string name = std::string(contract::kAgentLeasePrefix) + node.name;
+  const auto text = api.get(kube::kLeases, ns, name);
+  if (!text && text.error().code != Code::kNotFound) return std::unexpected(text.error());
+  const json lease = text ? json::parse(*text, nullptr, false) : json();
+  const std::string pod =
+      text_of(lease.is_object() ? lease.value("spec", json()) : json(), "holderIdentity");
+  if (pod.empty()) {
+    return fail(Code::kNotFound, Origin::kKube,
+                "there is no Lease " + name + " in the namespace " + ns +
+                    " with the name of a pod: see `kubectl -n " + ns +
+                    " get pods --field-selector spec.nodeName=" + node.name +
+                    "`, or give --agent-namespace");
   }
-  const json link = json::parse(answer->body, nullptr, false);
-  if (answer->status != 200 || !link.is_object()) {
-    const std::string why = word_of(link, "error");
-    err << "paceline measure: " << (why.empty() ? "HTTP " + std::to_string(answer->status) : why)
-        << "\n";
-    return kNotMeasured;
-  }
-  if (options.json) {
-    out << link.dump(2, ' ', true, json::error_handler_t::replace) << "\n";
-  } else {
-    print(link, options.node.name, out);
-  }
-  return 0;
+  std::vector<std::string> words{"kubectl"};
+  if (!node.kubeconfig.empty()) words.push_back("--kubeconfig=" + node.kubeconfig);
+  for (const std::string& word :
+       {"--namespace=" + ns, std::string("exec"), pod, std::string("--container=agent"),
+        std::string("--"), std::string("/usr/bin/paceline-agent"), std::string("measure"),
+        "--peer=" + options.peer})
+    words.push_back(word);
+  if (options.json) words.emplace_back("--json");
+  return words;
 }
 
 }  // namespace paceline::cli

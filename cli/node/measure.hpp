@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// `paceline measure --node A --peer B`: asks the agent of A to measure the link to B, and prints
-// the result. Exit code 0 if measured, otherwise 2 (printed on `err`; if it was too early, with the
-// time to try again).
+// How `paceline measure --node A --peer B` reaches the agent of A: with a token, over TLS; without
+// one, by `kubectl exec` in the agent's pod, which asks itself. People who may exec there need
+// neither a token nor a route to the pods.
 #pragma once
 
-#include <ostream>
 #include <string>
+#include <vector>
 
 #include "cli/node/source.hpp"
 
@@ -20,8 +20,7 @@ struct MeasureOptions {
 /// The address of the agent, from its NodeFabric; for options that name no address.
 Result<std::string> published_agent(kube::Api& api, const std::string& node);
 
-/// Asks the agent with the token, over a transport that leads to the agent.
-int measure_command(http::HttpTransport& agent, const std::string& token,
-                    const MeasureOptions& options, std::ostream& out, std::ostream& err);
+/// The words of the `kubectl exec`. The pod is the holder of the agent's Lease.
+Result<std::vector<std::string>> exec_in_agent(kube::Api& api, const MeasureOptions& options);
 
 }  // namespace paceline::cli

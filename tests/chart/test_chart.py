@@ -25,9 +25,7 @@ def test_the_agents_api_wants_a_certificate_and_asks_who_reads(
     served = render("--set", "agent.api.tlsSecret=agent-tls", "--set", "agent.api.port=9999")
     spec = pod_of(served, "DaemonSet", "paceline-agent")
     agent = spec["containers"][0]
-    assert {"--api-certificate=/tls/tls.crt", "--api-key=/tls/tls.key", "--api-port=9999"} <= set(
-        agent["args"]
-    )
+    assert {"--api-certificate=/tls/tls.crt", "--api-key=/tls/tls.key"} <= set(agent["args"])
     assert {"name": "tls", "mountPath": "/tls", "readOnly": True} in agent["volumeMounts"]
     secret = next(volume["secret"] for volume in spec["volumes"] if volume["name"] == "tls")
     assert secret == {"secretName": "agent-tls", "defaultMode": 0o400}
@@ -47,12 +45,12 @@ def test_links_are_measured_where_the_api_is_served_and_with_a_token_of_its_own(
     )
     spec = pod_of(served, "DaemonSet", "paceline-agent")
     (agent,) = spec["containers"]
-    assert {
-        "--links-port=9466",
-        "--links-token=/agents-token/token",
-        "--links-ca=/tls/ca.crt",
-        "--links-server-name=agents",
-    } <= set(agent["args"])
+    assert "--links-port=9466" in agent["args"]
+    settings = {entry["name"]: entry.get("value") for entry in agent["env"]}
+    assert settings["AGENT_API_PORT"] == "9465"
+    assert settings["AGENT_LINKS_TOKEN"] == "/agents-token/token"
+    assert settings["AGENT_LINKS_CA"] == "/tls/ca.crt"
+    assert settings["AGENT_LINKS_SERVER_NAME"] == "agents"
     assert {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}} in agent[
         "env"
     ]

@@ -6,6 +6,7 @@ NodeFabrics of the real API server.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -75,6 +76,42 @@ def allow(admin: Kube, name: str, resource: str, verb: str) -> None:
         },
     ]
     admin.kubectl("apply", "-n", "default", "-f", "-", stdin=yaml.safe_dump_all(objects))
+
+
+def exec_by_shim(folder: Path, node: str, admin: Kube) -> dict[str, str]:
+    """An environment whose `kubectl exec` starts the agent's program as in the pod of the node."""
+    told = admin.get("nodefabrics", "", node)["status"]["agentAddress"].rpartition(":")[2]
+    pod = {
+        "NODE_NAME": node,
+        "POD_IP": "127.0.0.1",
+        "AGENT_API_PORT": told,
+        "AGENT_LINKS_TOKEN": str(folder / f"{node}.token"),
+        "AGENT_LINKS_CA": str(folder / "tls.crt"),
+    }
+    settings = " ".join(f"{name}={value}" for name, value in pod.items())
+    shim = folder / "kubectl"
+    shim.write_text(
+        "#!/bin/sh\n"
+        f'echo "$@" > {folder / "kubectl.words"}\n'
+        'while [ "$1" != -- ]; do shift; done; shift 2\n'
+        f'exec env {settings} {AGENT} "$@"\n'
+    )
+    shim.chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def test_without_a_token_the_agent_asks_itself(admin: Kube, agents: None, tmp_path: Path) -> None:
+    command = [str(AGENT.parent / "paceline"), "measure", "--node=two", "--peer=one", "--json"]
+    command += [f"--kubeconfig={admin.kubeconfig}", "--agent-namespace=paceline-agents"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=exec_by_shim(tmp_path, "two", admin)
+    )
+    assert done.returncode == 0, done.stderr
+    link = json.loads(done.stdout)
+    assert (link["node"], link["peer"]) == ("two", "one")
+    assert link["flows"]["count"] > 1 and link["flows"]["bandwidthMbps"] > 0
+    words = (tmp_path / "kubectl.words").read_text().split()
+    assert {"exec", "--namespace=paceline-agents", "--container=agent"} <= set(words)
 
 
 def test_two_agents_measure_the_way_between_them(admin: Kube, agents: None, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@
 #include <optional>
 #include <sstream>
 
+#include "agent/client/measure.hpp"
 #include "cli/node/command.hpp"
 #include "cli/node/measure.hpp"
 #include "common/base/timestamp.hpp"
@@ -39,12 +40,13 @@ struct NodeCommands : testing::Test {
   }
   /// The Lease of its agent, renewed that long ago.
   void renew(std::chrono::seconds ago) {
-    const json lease{
-        {"apiVersion", "coordination.k8s.io/v1"},
-        {"kind", "Lease"},
-        {"metadata", {{"name", "paceline-agent-n1"}}},
-        {"spec",
-         {{"leaseDurationSeconds", 40}, {"renewTime", format_micro_time(clock.wall() - ago)}}}};
+    const json lease{{"apiVersion", "coordination.k8s.io/v1"},
+                     {"kind", "Lease"},
+                     {"metadata", {{"name", "paceline-agent-n1"}}},
+                     {"spec",
+                      {{"holderIdentity", "paceline-agent-7x2kp"},
+                       {"leaseDurationSeconds", 40},
+                       {"renewTime", format_micro_time(clock.wall() - ago)}}}};
     ASSERT_TRUE(api->create(kube::kLeases, "paceline-agents", lease.dump()));
   }
   int doctor(bool as_json = false) {
@@ -196,40 +198,56 @@ class Telling final : public http::HttpTransport {
 };
 
 TEST_F(NodeCommands, AMeasurementIsPrinted) {
-  Telling agent;
-  agent.answer = http::Response{
+  Telling asked_agent;
+  asked_agent.answer = http::Response{
       200,
       {},
       R"({"peer":"n2","latencySeconds":4.2e-5,"bandwidthMbps":9412.7,"measuredTime":"2026-01-02T03:04:05Z",)"
+      R"("flows":{"count":7,"bandwidthMbps":38000},)"
       R"("roundTrips":[{"bytes":64,"microseconds":85.1},{"bytes":1048576,"microseconds":1881.0}]})"};
-  MeasureOptions options{.node = {.name = "n1"}, .peer = "n2"};
-  EXPECT_EQ(measure_command(agent, "t", options, out, err), 0);
+  agent::AskOptions options{.node = "n1", .peer = "n2"};
+  EXPECT_EQ(agent::ask_to_measure(asked_agent, "t", options, out, err), 0);
   EXPECT_EQ(out.str(),
-            "n1 to n2: latency 42 us, bandwidth 9.41 Gbit/s (one TCP flow between the agents' "
-            "pods), measured "
+            "n1 to n2: latency 42 us, bandwidth 9.41 Gbit/s with one TCP flow, 38 Gbit/s with 7 "
+            "(between the agents' pods), measured "
             "2026-01-02T03:04:05Z\n  64 bytes there and back: 85.1 us\n  1048576 bytes there and "
             "back: 1.88 ms\n");
-  EXPECT_EQ(agent.asked.method + agent.asked.target, "POST/v1/links");
-  EXPECT_EQ(agent.asked.header("Authorization"), "Bearer t");
-  EXPECT_EQ(json::parse(agent.asked.body), json({{"peer", "n2"}}));
+  EXPECT_EQ(asked_agent.asked.method + asked_agent.asked.target, "POST/v1/links");
+  EXPECT_EQ(asked_agent.asked.header("Authorization"), "Bearer t");
+  EXPECT_EQ(json::parse(asked_agent.asked.body), json({{"peer", "n2"}}));
   out.str("");
   options.json = true;
-  EXPECT_EQ(measure_command(agent, "t", options, out, err), 0);
+  EXPECT_EQ(agent::ask_to_measure(asked_agent, "t", options, out, err), 0);
   EXPECT_EQ(json::parse(out.str())["peer"], "n2");
 }
 
 TEST_F(NodeCommands, AMeasurementThatIsRefusedSaysWhy) {
-  Telling agent;
+  Telling asked_agent;
   for (const auto& [answer, words] : std::vector<std::pair<http::Response, std::string>>{
            {{429, {}, R"({"error":"come again in 70 s"})"}, "come again in 70 s"},
            {{500, {}, "<html>"}, "HTTP 500"},
            {{200, {}, "7"}, "HTTP 200"}}) {
-    agent.answer = answer;
+    asked_agent.answer = answer;
     err.str("");
-    EXPECT_EQ(measure_command(agent, "t", {.node = {.name = "n1"}, .peer = "n2"}, out, err), 2);
+    EXPECT_EQ(agent::ask_to_measure(asked_agent, "t", {.node = "n1", .peer = "n2"}, out, err), 2);
     EXPECT_THAT(err.str(), HasSubstr(words));
   }
   EXPECT_EQ(out.str(), "");
+}
+
+TEST_F(NodeCommands, WithoutATokenTheAgentAsksItselfInItsPod) {
+  const MeasureOptions options{
+      .node = {.name = "n1", .kubeconfig = "my.config"}, .peer = "n2", .json = true};
+  const auto nowhere = exec_in_agent(*api, options);
+  ASSERT_FALSE(nowhere);
+  EXPECT_THAT(nowhere.error().message, HasSubstr("get pods --field-selector spec.nodeName=n1"));
+  renew(std::chrono::seconds(10));
+  const auto words = exec_in_agent(*api, options);
+  ASSERT_TRUE(words) << words.error().message;
+  EXPECT_EQ(*words, (std::vector<std::string>{
+                        "kubectl", "--kubeconfig=my.config", "--namespace=paceline-agents", "exec",
+                        "paceline-agent-7x2kp", "--container=agent", "--",
+                        "/usr/bin/paceline-agent", "measure", "--peer=n2", "--json"}));
 }
 
 TEST(AgentDocument, IsReadAsDoctorWritesItAndNothingElseIs) {

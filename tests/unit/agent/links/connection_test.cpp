@@ -81,9 +81,34 @@ TEST_F(Answering, TheProberMeasuresSomethingPlausible) {
   EXPECT_GT(link->fit.seconds_per_byte, 0);
   EXPECT_GE(link->trips.size(), 3U);
   EXPECT_LE(link->bytes, kMaxLinkBytes);
+  EXPECT_EQ(link->flows.count, kFlows);
+  EXPECT_GT(link->flows.bits_per_second, 0);
   EXPECT_GT(ended(), 1000s) << "a success";
   EXPECT_FALSE(measure_link("b", "127.0.0.1", ticket, clock, {}, kLong))
       << "a ticket is good once, and nobody listens now";
+}
+
+TEST_F(Answering, AFewFlowsAreServedBesideTheFirst) {
+  const auto ticket = offer();
+  const auto open = [&] {
+    auto end = std::make_unique<End>("127.0.0.1", ticket.port);
+    EXPECT_TRUE(end->send(ticket.bytes));
+    return end;
+  };
+  const auto first = open();
+  ASSERT_TRUE(first->receive(1));
+  std::vector<std::unique_ptr<End>> flows;
+  for (int i = 0; i < kFlows; ++i) {
+    flows.push_back(open());
+    ASSERT_TRUE(flows.back()->receive(1)) << i;
+  }
+  const auto surplus = open();
+  ASSERT_TRUE(first->send(std::array<unsigned char, 5>{0, 0, 0, 1, 7}));
+  ASSERT_TRUE(first->receive(1));
+  first->fd = UniqueFd();
+  EXPECT_GT(ended(), 1000s) << "flows that stall do not outlive the first connection";
+  EXPECT_FALSE(surplus->receive(1));
+  for (const auto& flow : flows) EXPECT_TRUE(flow->closed());
 }
 
 TEST_F(Answering, StrangersAreClosedAndDoNotKeepTheTicketsOwnerOut) {
