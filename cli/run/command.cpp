@@ -15,6 +15,7 @@
 #include <set>
 #include <system_error>
 
+#include "cli/run/compare.hpp"
 #include "cli/run/job_file.hpp"
 #include "cli/run/local_plan.hpp"
 #include "cli/run/local_run.hpp"
@@ -137,7 +138,7 @@ Result<std::vector<PathMapping>> read_mappings(const std::vector<std::string>& t
   return mappings;
 }
 
-/// What is wrong with the choice of a file or a script; "" if nothing.
+/// What is wrong with the choice of a file or a script, or of options; "" if nothing.
 std::string contradiction_of(const RunOptions& options) {
   const std::vector<std::string>& command = options.script.command;
   if (command.empty())
@@ -229,6 +230,79 @@ void warn_about(const LocalPlan& plan) {
               << "=FOLDER says where it is\n";
 }
 
+/// Runs a job once; the exit code if it could not be started.
+std::expected<RunEnd, int> run_once(const RunOptions& options, const Inputs& inputs,
+                                    Machine machine, bool first) {
+  const api::TrainingJob& job = inputs.job;
+  const char* temporary = std::getenv("TMPDIR");
+  const StateDirectory state(temporary == nullptr || *temporary == '\0' ? "/tmp" : temporary);
+  if (!state.good()) {
+    std::cerr << "paceline: cannot make a state directory " << state.path() << ": "
+              << std::strerror(errno) << "; set TMPDIR to a writable directory\n";
+    return std::unexpected(kExitMachine);
+  }
+  machine.state_dir = state.path();
+  // Held to the end: launchers listen later, and listen again when one is restarted.
+  std::vector<net::HeldPort> ports;
+  for (int i = 0; i < api::replica_count(job.spec) + 1; ++i) {
+    if (ports.emplace_back("127.0.0.1").port() != 0) continue;
+    std::cerr << "paceline: no TCP port of 127.0.0.1 is free\n";
+    return std::unexpected(kExitMachine);
+  }
+  machine.rendezvous_port = ports.front().port();
+  for (std::size_t i = 1; i < ports.size(); ++i) machine.http_ports.push_back(ports[i].port());
+
+  LocalPlan plan = plan_locally(job, machine);
+  if (first) warn_about(plan);
+  const SystemClock clock;
+  Screen screen(job.metadata.name, ::isatty(STDOUT_FILENO) == 1, clock);
+  LocalRunConfig config{job.metadata.name,        machine.token,
+                        machine.http_ports,       job.spec.failure_policy.grace_period,
+                        job.spec.active_deadline, inputs.metrics.host,
+                        inputs.metrics.port,      options.last_step};
+  LocalRun run(std::move(config), std::move(plan), screen, clock);
+  auto end = run.run();
+  if (!end) {
+    std::cerr << "paceline: " << end.error().message << "\n";
+    return std::unexpected(kExitMachine);
+  }
+  return *std::move(end);
+}
+
+/// Runs the job with acceleration and without, in turn. Ends at the first run that fails, or that
+/// has too few steps to measure; the exit code tells.
+int compare(const RunOptions& options, Inputs inputs, const Machine& machine) {
+  const auto& own = inputs.job.spec.acceleration;
+  const api::AccelerationChoice acceleration = own ? *own : api::AccelerationChoice{};
+  const std::vector<bool> order = order_of_runs(options.pairs);
+  std::vector<PacePair> pairs(static_cast<std::size_t>(options.pairs));
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    inputs.job.spec.acceleration.reset();
+    if (order[i]) inputs.job.spec.acceleration = acceleration;
+    const std::string name = "[paceline] run " + std::to_string(i + 1) + " of " +
+                             std::to_string(order.size()) +
+                             (order[i] ? ", with acceleration" : ", without");
+    std::cerr << name << "\n";
+    const auto end = run_once(options, inputs, machine, i == 0);
+    if (!end) return end.error();
+    if (end->code != 0) {
+      std::cout << final_table(inputs.job.metadata.name, end->view, end->seconds) << std::flush;
+      std::cerr << name << ": it failed, so nothing is compared\n";
+      return end->code;
+    }
+    if (!end->seconds_a_step) {
+      std::cerr << "paceline run --compare: " << end->view.steps
+                << " training steps were seen, and "
+                << PaceMeter::kWarmSteps + PaceMeter::kFewestSteps
+                << " are needed within some seconds; have the script train for longer\n";
+      return kExitMachine;
+    }
+    (order[i] ? pairs[i / 2].with : pairs[i / 2].without) = *end->seconds_a_step;
+  }
+  std::cout << comparison_text(pairs) << std::flush;
+  return 0;
+}
+
 }  // namespace
 
 int run_command(const RunOptions& options) {
@@ -236,42 +310,15 @@ int run_command(const RunOptions& options) {
     return wrong_input("paceline run: " + wrong);
   auto inputs = read_inputs(options);
   if (!inputs) return inputs.error();
-  const api::TrainingJob& job = inputs->job;
-  auto machine = describe_machine(options, std::move(inputs->mappings));
+  auto machine = describe_machine(options, inputs->mappings);
   if (!machine) return machine.error();
-  const char* temporary = std::getenv("TMPDIR");
-  const StateDirectory state(temporary == nullptr || *temporary == '\0' ? "/tmp" : temporary);
-  if (!state.good()) {
-    std::cerr << "paceline: cannot make a state directory " << state.path() << ": "
-              << std::strerror(errno) << "; set TMPDIR to a writable directory\n";
-    return kExitMachine;
-  }
-  machine->state_dir = state.path();
-  // Held to the end: launchers listen later, and listen again when one is restarted.
-  std::vector<net::HeldPort> ports;
-  for (int i = 0; i < api::replica_count(job.spec) + 1; ++i) {
-    if (ports.emplace_back("127.0.0.1").port() != 0) continue;
-    std::cerr << "paceline: no TCP port of 127.0.0.1 is free\n";
-    return kExitMachine;
-  }
-  machine->rendezvous_port = ports.front().port();
-  for (std::size_t i = 1; i < ports.size(); ++i) machine->http_ports.push_back(ports[i].port());
-
-  LocalPlan plan = plan_locally(job, *machine);
-  warn_about(plan);
-  const SystemClock clock;
-  Screen screen(job.metadata.name, ::isatty(STDOUT_FILENO) == 1, clock);
-  LocalRunConfig config{job.metadata.name,        machine->token,
-                        machine->http_ports,      job.spec.failure_policy.grace_period,
-                        job.spec.active_deadline, inputs->metrics.host,
-                        inputs->metrics.port};
-  LocalRun run(std::move(config), std::move(plan), screen, clock);
-  const auto code = run.run();
-  if (!code) {
-    std::cerr << "paceline: " << code.error().message << "\n";
-    return kExitMachine;
-  }
-  return *code;
+  if (options.compare) return compare(options, *std::move(inputs), *machine);
+  const auto end = run_once(options, *inputs, *std::move(machine), true);
+  if (!end) return end.error();
+  std::cout << final_table(inputs->job.metadata.name, end->view, end->seconds);
+  if (!end->last_words.empty()) std::cout << end->last_words << "\n";
+  std::cout.flush();
+  return end->code;
 }
 
 }  // namespace paceline::cli

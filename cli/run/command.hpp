@@ -5,6 +5,7 @@
 // job's.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ struct RunOptions {
   std::vector<std::string> maps;
   std::string metrics_listen;
   std::string runtime_dir;
+  bool compare = false;         // run it with acceleration and without, in turn
+  int pairs = 4;                // of such runs
+  std::uint64_t last_step = 0;  // of each run; 0: the program's own
 };
 
 int run_command(const RunOptions& options);

@@ -22,6 +22,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <nlohmann/json.hpp>
 
+#include "cli/run/compare.hpp"
 #include "cli/run/merge_metrics.hpp"
 #include "common/base/duration.hpp"
 #include "common/contract/labels.hpp"
@@ -42,7 +43,6 @@ constexpr std::chrono::milliseconds kDrain{500};
 constexpr std::chrono::seconds kAnswer{3};
 constexpr std::size_t kMostAnswer = 16 * 1024 * 1024;
 constexpr std::string_view kRankZero = "[0] ";
-
 constexpr std::size_t kMostActed = 64;  // lines about what acted
 
 nlohmann::json read_json(const std::string& path) {
@@ -95,7 +95,7 @@ class LocalRun::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  Result<int> run();
+  Result<RunEnd> run();
 
  private:
   struct Stream {
@@ -126,7 +126,8 @@ class LocalRun::Impl {
     return std::all_of(children_.begin(), children_.end(),
                        [](const Child& child) { return child.exited; });
   }
-  int finish();
+  RunEnd finish();
+  int exit_code(const JobView& view) const;
 
   const LocalRunConfig config_;
   const LocalPlan plan_;
@@ -143,6 +144,8 @@ class LocalRun::Impl {
   std::string problem_;  // why the run ended, if not by the job's own verdict
   std::string last_words_;
   JobView seen_;  // the last report of a launcher
+  PaceMeter pace_;
+  bool enough_ = false;  // the last step that was asked for is done
   SteadyTime started_{};
   SteadyTime patience_{SteadyTime::max()};
   SteadyTime drained_by_{SteadyTime::max()};
@@ -259,7 +262,7 @@ void LocalRun::Impl::reap() {
       child.status = status;
       const bool orderly = WIFEXITED(status) && (WEXITSTATUS(status) == contract::kExitOk ||
                                                  WEXITSTATUS(status) == contract::kExitJobFailed);
-      if (orderly || interrupted_ != 0 || !problem_.empty()) continue;
+      if (orderly || interrupted_ != 0 || enough_ || !problem_.empty()) continue;
       // A local run replaces no replica, so the others would wait for ever.
       const JobView last = read_view(read_json(plan_.replicas[i].termination_log));
       problem_ = plan_.replicas[i].name + ": " +
@@ -311,7 +314,12 @@ void LocalRun::Impl::show(const std::string& summary) {
   const auto document = nlohmann::json::parse(summary, nullptr, false);
   if (!document.is_object()) return;
   seen_ = read_view(document);
+  pace_.see(seen_);
   screen_.show(seen_);
+  if (config_.last_step != 0 && seen_.steps >= config_.last_step && !enough_) {
+    enough_ = true;
+    stop(SIGTERM);
+  }
 }
 
 void LocalRun::Impl::tick() {
@@ -333,7 +341,7 @@ void LocalRun::Impl::tick() {
   });
 }
 
-int LocalRun::Impl::finish() {
+RunEnd LocalRun::Impl::finish() {
   screen_.clear();
   const std::string& state = plan_.replicas.front().state_dir;
   auto document = read_json(state + "/report.json");
@@ -345,25 +353,29 @@ int LocalRun::Impl::finish() {
     view.message = problem_;
   } else if (interrupted_ != 0) {
     view.phase = "Terminated";
+  } else if (enough_) {
+    view.phase = "Stopped";
   }
-  const double seconds = std::chrono::duration<double>(clock_.steady() - started_).count();
+  pace_.see(view);
   for (const LocalReplica& replica : plan_.replicas) {
     std::ifstream file(replica.explain_file);
     std::string line;
     while (view.acted.size() < kMostActed && std::getline(file, line)) view.acted.push_back(line);
   }
-  screen_.write(final_table(config_.job, view, seconds), false);
+  const double seconds = std::chrono::duration<double>(clock_.steady() - started_).count();
+  const std::string words = view.phase == "Succeeded" ? last_words_ : "";
+  return {exit_code(view), view, seconds, words, pace_.seconds_a_step()};
+}
+
+int LocalRun::Impl::exit_code(const JobView& view) const {
   if (interrupted_ != 0) return 128 + interrupted_;
-  if (view.phase == "Succeeded") {
-    if (!last_words_.empty()) screen_.write(last_words_ + "\n", false);
-    return 0;
-  }
+  if (view.phase == "Succeeded" || view.phase == "Stopped") return 0;
   if (!problem_.empty()) return 1;
   if (view.culprit_signal) return 128 + *view.culprit_signal;
   return view.culprit_exit_code.value_or(1);
 }
 
-Result<int> LocalRun::Impl::run() {
+Result<RunEnd> LocalRun::Impl::run() {
   ::signal(SIGPIPE, SIG_IGN);
   started_ = clock_.steady();
   wait_signal();
@@ -383,6 +395,6 @@ Result<int> LocalRun::Impl::run() {
 LocalRun::LocalRun(LocalRunConfig config, LocalPlan plan, Screen& screen, const Clock& clock)
     : impl_(std::make_unique<Impl>(std::move(config), std::move(plan), screen, clock)) {}
 LocalRun::~LocalRun() = default;
-Result<int> LocalRun::run() { return impl_->run(); }
+Result<RunEnd> LocalRun::run() { return impl_->run(); }
 
 }  // namespace paceline::cli

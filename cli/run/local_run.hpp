@@ -3,9 +3,7 @@
 // shows their summary in a table, and waits for their end.
 //
 // Ownership: owns the children. None outlives `run`; if this process is killed, the kernel kills
-// them. One LocalRun per process, because it waits for all children. `run` returns the job's exit
-// code: 0; the culprit's own code, or 128 + its signal; 130 or 143 after Ctrl-C or SIGTERM; 1 for
-// anything else.
+// them. One LocalRun of a process at a time, because it waits for all children.
 #pragma once
 
 #include <chrono>
@@ -18,6 +16,7 @@
 
 #include "cli/run/local_plan.hpp"
 #include "cli/run/screen.hpp"
+#include "cli/run/view.hpp"
 #include "common/base/clock.hpp"
 #include "common/base/error.hpp"
 
@@ -31,6 +30,17 @@ struct LocalRunConfig {
   std::optional<std::chrono::nanoseconds> deadline;
   std::string metrics_host;  // "": not served
   std::uint16_t metrics_port = 0;
+  std::uint64_t last_step = 0;  // the run is ended after this many steps; 0: by itself
+};
+
+struct RunEnd {
+  // 0; the culprit's own code, or 128 + its signal; 130 or 143 after Ctrl-C or SIGTERM; 1 for
+  // anything else.
+  int code = 0;
+  JobView view;
+  double seconds = 0;
+  std::string last_words;                // of rank 0, if the job succeeded
+  std::optional<double> seconds_a_step;  // as PaceMeter has it
 };
 
 class LocalRun {
@@ -40,7 +50,7 @@ class LocalRun {
   LocalRun(const LocalRun&) = delete;
   LocalRun& operator=(const LocalRun&) = delete;
 
-  Result<int> run();
+  Result<RunEnd> run();
 
  private:
   class Impl;

@@ -107,11 +107,12 @@ JobView read_view(const json& document) {
     view.bottleneck = bottleneck;
   if (part(training, "slowestRank").is_number()) view.slowest_rank = whole(training, "slowestRank");
   for (const json& rank : part(training, "ranks")) {
-    view.ranks.push_back({whole(rank, "rank"), whole(rank, "nodeRank"),
-                          static_cast<std::uint64_t>(number(rank, "step")),
-                          number(part(rank, "stepSeconds"), "p50"),
-                          number(part(rank, "stepSeconds"), "p95"),
-                          number(rank, "samplesPerSecond"), read_shares(part(rank, "breakdown"))});
+    view.ranks.push_back(
+        {whole(rank, "rank"), whole(rank, "nodeRank"),
+         static_cast<std::uint64_t>(number(rank, "step")), number(part(rank, "stepSeconds"), "p50"),
+         number(part(rank, "stepSeconds"), "p95"), number(rank, "samplesPerSecond"),
+         read_shares(part(rank, "breakdown")), static_cast<std::uint64_t>(number(rank, "steps")),
+         number(rank, "seconds")});
   }
   return view;
 }

@@ -21,6 +21,8 @@ struct RankRow {
   double p95 = 0;
   double samples_per_second = 0;
   telemetry::PhaseSeconds shares{};
+  std::uint64_t steps = 0;  // ever seen
+  double seconds = 0;       // that these took, with what was between them
 };
 
 struct JobView {

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,9 +27,9 @@ if "fail" in sys.argv:
 """
 
 
-def run(build: Path, folder: Path, *words: str) -> tuple[int, str]:
+def run(build: Path, folder: Path, *words: str, script: str = SCRIPT) -> tuple[int, str]:
     """Exit code and output, with this test's interpreter as python3."""
-    (folder / "train.py").write_text(SCRIPT)
+    (folder / "train.py").write_text(script)
     (folder / "python3").unlink(missing_ok=True)
     (folder / "python3").symlink_to(sys.executable)
     done = subprocess.run(
@@ -68,6 +69,42 @@ def test_a_failure_is_the_scripts_and_is_not_repeated(build: Path, tmp_path: Pat
     assert output.count("given") == 1, output
 
 
+def test_a_comparison_takes_turns(build: Path, tmp_path: Path) -> None:
+    script = SCRIPT.replace("64, 4", "128, 4").replace(
+        'print("given"', 'print("fused", os.environ.get("PACELINE_OPTIMIZER"), "given"'
+    )
+    script = script.replace("zero_grad()", "zero_grad(); time.sleep(0.02)")
+    code, output = run(
+        build, tmp_path, "--compare", "--pairs", "3", "train.py", script=f"import time{script}"
+    )
+    assert code == 0, output
+    seen = re.findall(r"^\[0\] fused (\w+)", output, re.MULTILINE)
+    assert seen == ["None", "Auto", "Auto", "None", "None", "Auto"], output
+    pairs = re.findall(r"^ +\d +([\d.]+) ms +([\d.]+) ms", output, re.MULTILINE)
+    assert len(pairs) == 3, output
+    for seconds in (float(figure) for pair in pairs for figure in pair):
+        assert seconds > 20, output
+    assert "95 % interval" in output, output
+
+
+def test_runs_end_after_the_steps_that_were_asked_for(build: Path, tmp_path: Path) -> None:
+    script = SCRIPT.replace("64, 4", "100000, 4").replace(
+        "zero_grad()", "zero_grad(); time.sleep(0.01)"
+    )
+    code, output = run(build, tmp_path, "--steps", "30", "train.py", script=f"import time{script}")
+    assert code == 0, output
+    assert "train: Stopped" in output, output
+    steps = int(output.partition("  steps ")[2].split()[0])
+    assert 30 <= steps < 1000, output
+
+
+def test_too_few_steps_are_not_compared(build: Path, tmp_path: Path) -> None:
+    script = SCRIPT.replace("64, 4", "16, 4")
+    code, output = run(build, tmp_path, "--compare", "train.py", script=script)
+    assert code == 1, output
+    assert "8 training steps were seen" in output, output
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -75,6 +112,7 @@ def test_a_failure_is_the_scripts_and_is_not_repeated(build: Path, tmp_path: Pat
         (["--bogus", "train.py"], "there is no option --bogus"),
         (["-f", "job.yaml", "train.py"], "-f job.yaml has a command of its own"),
         (["-n", "0", "train.py"], "not in range 1"),
+        (["--pairs", "4", "train.py"], "--pairs requires --compare"),
         (["--numerics", "Exact", "train.py"], "Exact not in {Bitwise,Reordered,Lossy}"),
         (["torchrun", "--nproc-per-node=4", "train.py"], "--nproc-per-node=4 contradicts"),
     ],
