@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job with a parameter server: a lost worker comes back while the others go on, and the job ends
-with its workers.
+"""A job with a parameter server: a lost worker comes back while the others go on and reach it by the
+name that they hold, and the job ends with its workers.
 """
 
 from __future__ import annotations
@@ -15,11 +15,22 @@ Submit = Callable[[Object], JobHandle]
 # Ends only when it is told to, and then with an exit code of its own.
 SERVES = "trap 'exit 3' TERM; while :; do sleep 0.1; done"
 
+# Rank 1 tells its address to those who connect. Rank 0 asks again and again, by the name that its
+# rank table had when it started.
+TALKS = """
+if [ "$RANK" = 1 ]; then
+  while :; do echo "rank 1 is at $PACELINE_POD_IP" | nc -l -p 7070; done &
+else
+  name=$(sed 's/.*"host":"\\(served-worker-1[^"]*\\)".*/\\1/' "$PACELINE_RANK_TABLE")
+  while :; do nc -w 1 "$name" 7070 2>/dev/null; sleep 0.2; done &
+fi
+"""
+
 
 def test_lost_worker_of_a_server_is_replaced_alone(
     kube: Kube, submit: Submit, namespace: str
 ) -> None:
-    spec = job("served", UNTIL_TOLD, replicas=2)
+    spec = job("served", TALKS + UNTIL_TOLD, replicas=2)
     server = {**role("server", 1, trainer(SERVES)), "kind": "ParameterServer"}
     workers = {**spec["spec"]["roles"][0], "startAfter": "server"}
     spec["spec"]["roles"] = [server, workers]
@@ -27,6 +38,12 @@ def test_lost_worker_of_a_server_is_replaced_alone(
     before = handle.wait_started(0, 2)
     handle.wait_phase("Running")
     uids = dict(zip(handle.pod_names(), handle.pod_uids(), strict=True))
+
+    def rank_one_is_heard() -> bool:
+        address = handle.pods()[2]["status"].get("podIP")
+        return f"rank 1 is at {address}\n" in kube.logs(namespace, "served-worker-0-0")
+
+    kube.wait("rank 0 hears rank 1", rank_one_is_heard, namespace, poll=0.3)
     kube.delete("pods", namespace, "served-worker-1-0")
 
     def is_back() -> bool:
@@ -39,6 +56,7 @@ def test_lost_worker_of_a_server_is_replaced_alone(
     for kept in ("served-server-0-0", "served-worker-0-0"):
         assert after[kept] == uids[kept]
     assert handle.start_times(0)[0] == before[0], "the other worker started again"
+    kube.wait("rank 0 hears the new rank 1", rank_one_is_heard, namespace, poll=0.3)
     handle.tell()
     status = handle.wait_phase("Succeeded")
     assert (status["attempt"], status["restarts"]) == (0, 0)
