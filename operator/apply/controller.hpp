@@ -137,8 +137,7 @@ class Controller {
                                               const std::shared_ptr<JobState>& state,
                                               const plan::Plan& plan);
   /// Reads the job after a write that failed: it may have been applied, lost or overtaken.
-  Outcome look_after(const JobPtr& job, const std::shared_ptr<JobState>& state,
-                     const Error& error);
+  Outcome look_after(const JobPtr& job, const std::shared_ptr<JobState>& state, const Error& error);
   /// Tells the listener if the phase is another than when this was last called.
   void tell_phase(JobState& state, const JobPtr& job);
   /// True if the planned job is still the newest; an Error if that cannot be found out.

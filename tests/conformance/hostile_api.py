@@ -22,8 +22,8 @@ import json
 import random
 import signal
 import ssl
-import sys
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from email.utils import formatdate
