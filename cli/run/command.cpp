@@ -290,14 +290,14 @@ int compare(const RunOptions& options, Inputs inputs, const Machine& machine) {
       std::cerr << name << ": it failed, so nothing is compared\n";
       return end->code;
     }
-    if (!end->seconds_a_step) {
+    const auto pace = seconds_a_step(end->view);
+    if (!pace) {
       std::cerr << "paceline run --compare: " << end->view.steps
-                << " training steps were seen, and "
-                << PaceMeter::kWarmSteps + PaceMeter::kFewestSteps
-                << " are needed within some seconds; have the script train for longer\n";
+                << " training steps were seen, and " << telemetry::kWarmSteps + kFewestSteps
+                << " are needed; have the script train for longer\n";
       return kExitMachine;
     }
-    (order[i] ? pairs[i / 2].with : pairs[i / 2].without) = *end->seconds_a_step;
+    (order[i] ? pairs[i / 2].with : pairs[i / 2].without) = *pace;
   }
   std::cout << comparison_text(pairs) << std::flush;
   return 0;

@@ -23,18 +23,11 @@ std::string milliseconds(double seconds) {
 
 }  // namespace
 
-void PaceMeter::see(const JobView& view) {
-  if (view.ranks.empty()) return;
-  const RankRow& rank = view.ranks.front();
-  last_ = {rank.steps, rank.seconds};
-  if (!first_ && rank.steps >= kWarmSteps) first_ = last_;
-}
-
-std::optional<double> PaceMeter::seconds_a_step() const {
-  if (!first_ || last_.steps < first_->steps + kFewestSteps) return std::nullopt;
-  const double seconds = last_.seconds - first_->seconds;
-  if (seconds <= 0) return std::nullopt;
-  return seconds / static_cast<double>(last_.steps - first_->steps);
+std::optional<double> seconds_a_step(const JobView& view) {
+  if (view.ranks.empty()) return std::nullopt;
+  const telemetry::SettledSteps& settled = view.ranks.front().settled;
+  if (settled.steps < kFewestSteps || settled.seconds <= 0) return std::nullopt;
+  return settled.seconds / static_cast<double>(settled.steps);
 }
 
 std::vector<bool> order_of_runs(int pairs) {

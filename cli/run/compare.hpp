@@ -12,26 +12,12 @@
 
 namespace paceline::cli {
 
-/// Measures how long rank 0's steps take, from the reports of one run. Evaluations and checkpoints
-/// count, as they do for who waits for the job. The first steps do not: memory is allocated in
-/// them, and libraries look for their quickest kernels.
-class PaceMeter {
- public:
-  static constexpr std::uint64_t kWarmSteps = 16;
-  static constexpr std::uint64_t kFewestSteps = 8;
+inline constexpr std::uint64_t kFewestSteps = 8;
 
-  void see(const JobView& view);
-  /// Seconds; nullopt if fewer than kFewestSteps followed the first ones.
-  std::optional<double> seconds_a_step() const;
-
- private:
-  struct Mark {
-    std::uint64_t steps = 0;
-    double seconds = 0;
-  };
-  std::optional<Mark> first_;
-  Mark last_;
-};
+/// How long a step of rank 0 took in a run that has ended. Evaluations and checkpoints count, as
+/// they do for the person who waits for the job. nullopt if fewer than kFewestSteps followed the
+/// first ones (telemetry::kWarmSteps).
+std::optional<double> seconds_a_step(const JobView& view);
 
 /// The runs of a comparison, in order: without, with, with, without, … A machine that slows down
 /// slowly slows both sides of two pairs alike.

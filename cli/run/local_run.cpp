@@ -22,7 +22,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <nlohmann/json.hpp>
 
-#include "cli/run/compare.hpp"
 #include "cli/run/merge_metrics.hpp"
 #include "common/base/duration.hpp"
 #include "common/contract/labels.hpp"
@@ -143,8 +142,7 @@ class LocalRun::Impl {
   int interrupted_ = 0;
   std::string problem_;  // why the run ended, if not by the job's own verdict
   std::string last_words_;
-  JobView seen_;  // the last report of a launcher
-  PaceMeter pace_;
+  JobView seen_;         // the last report of a launcher
   bool enough_ = false;  // the last step that was asked for is done
   SteadyTime started_{};
   SteadyTime patience_{SteadyTime::max()};
@@ -314,7 +312,6 @@ void LocalRun::Impl::show(const std::string& summary) {
   const auto document = nlohmann::json::parse(summary, nullptr, false);
   if (!document.is_object()) return;
   seen_ = read_view(document);
-  pace_.see(seen_);
   screen_.show(seen_);
   if (config_.last_step != 0 && seen_.steps >= config_.last_step && !enough_) {
     enough_ = true;
@@ -356,7 +353,6 @@ RunEnd LocalRun::Impl::finish() {
   } else if (enough_) {
     view.phase = "Stopped";
   }
-  pace_.see(view);
   for (const LocalReplica& replica : plan_.replicas) {
     std::ifstream file(replica.explain_file);
     std::string line;
@@ -364,7 +360,7 @@ RunEnd LocalRun::Impl::finish() {
   }
   const double seconds = std::chrono::duration<double>(clock_.steady() - started_).count();
   const std::string words = view.phase == "Succeeded" ? last_words_ : "";
-  return {exit_code(view), view, seconds, words, pace_.seconds_a_step()};
+  return {exit_code(view), view, seconds, words};
 }
 
 int LocalRun::Impl::exit_code(const JobView& view) const {

@@ -39,8 +39,7 @@ struct RunEnd {
   int code = 0;
   JobView view;
   double seconds = 0;
-  std::string last_words;                // of rank 0, if the job succeeded
-  std::optional<double> seconds_a_step;  // as PaceMeter has it
+  std::string last_words;  // of rank 0, if the job succeeded
 };
 
 class LocalRun {

@@ -82,6 +82,10 @@ std::string_view short_name(std::size_t phase) {
   }
 }
 
+telemetry::SettledSteps read_settled(const json& settled) {
+  return {static_cast<std::uint64_t>(number(settled, "steps")), number(settled, "seconds")};
+}
+
 }  // namespace
 
 JobView read_view(const json& document) {
@@ -111,8 +115,7 @@ JobView read_view(const json& document) {
         {whole(rank, "rank"), whole(rank, "nodeRank"),
          static_cast<std::uint64_t>(number(rank, "step")), number(part(rank, "stepSeconds"), "p50"),
          number(part(rank, "stepSeconds"), "p95"), number(rank, "samplesPerSecond"),
-         read_shares(part(rank, "breakdown")), static_cast<std::uint64_t>(number(rank, "steps")),
-         number(rank, "seconds")});
+         read_shares(part(rank, "breakdown")), read_settled(part(rank, "settled"))});
   }
   return view;
 }

@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/telemetry/stats/phases.hpp"
+#include "common/telemetry/stats/summary.hpp"
 
 namespace paceline::cli {
 
@@ -21,8 +21,7 @@ struct RankRow {
   double p95 = 0;
   double samples_per_second = 0;
   telemetry::PhaseSeconds shares{};
-  std::uint64_t steps = 0;  // ever seen
-  double seconds = 0;       // that these took, with what was between them
+  telemetry::SettledSteps settled;
 };
 
 struct JobView {

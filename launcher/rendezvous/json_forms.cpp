@@ -65,6 +65,8 @@ void fields_of(Either<telemetry::RankSummary> auto& summary, Visit& visit) {
   visit("p95", summary.p95);
   visit("samplesPerSecond", summary.samples_per_second);
   visit("hostTimesOfGpu", summary.host_times_of_gpu, 0, 1);
+  visit("settledSteps", summary.settled.steps, 0, kMostSteps);
+  visit("settledSeconds", summary.settled.seconds);
   visit("window", summary.window);
   visit("total", summary.total);
 }

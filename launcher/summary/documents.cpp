@@ -74,7 +74,7 @@ json training(const telemetry::JobSummary& summary, bool with_ranks) {
          {"nodeRank", rank.node_rank},
          {"step", rank.step},
          {"steps", rank.steps},
-         {"seconds", rounded(telemetry::sum(rank.total))},
+         {"settled", {{"steps", rank.settled.steps}, {"seconds", rounded(rank.settled.seconds)}}},
          {"samplesPerSecond", std::round(rank.samples_per_second * 10) / 10},
          {"stepSeconds", percentiles(rank.p50, rank.p95)},
          {"breakdown", breakdown(telemetry::shares(

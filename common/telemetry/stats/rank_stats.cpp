@@ -71,6 +71,10 @@ void RankStats::add(const paceline_step_record& record) {
     }
   }
   step_ = record.step;
+  if (++steps_of_attempt_ > kWarmSteps) {
+    ++settled_.steps;
+    settled_.seconds += wall;
+  }
   if (most_ == 0) return;
   window_.push_back(step);
   if (window_.size() > most_) window_.pop_front();
@@ -79,6 +83,8 @@ void RankStats::add(const paceline_step_record& record) {
 void RankStats::begin_attempt() {
   window_.clear();
   step_ = 0;
+  steps_of_attempt_ = 0;
+  settled_ = {};
 }
 
 RankSummary RankStats::summary(int rank, int node_rank) const {
@@ -90,6 +96,7 @@ RankSummary RankStats::summary(int rank, int node_rank) const {
   summary.samples = totals_.samples;
   summary.host_times_of_gpu = host_times_of_gpu_ ? 1 : 0;
   summary.total = totals_.host;
+  summary.settled = settled_;
   std::vector<float> walls;
   walls.reserve(window_.size());
   double wall = 0;

@@ -47,7 +47,7 @@ class RankStats {
   /// Whether a GPU computes while the records hold the host's times only.
   void set_host_times_of_gpu(bool are) { host_times_of_gpu_ = are; }
   void add_dropped(std::uint64_t records) { totals_.dropped += records; }
-  /// Starts a new attempt: the window and the attempt's step count become empty; the totals stay.
+  /// Starts a new attempt: the window and the attempt's steps become empty; the totals stay.
   void begin_attempt();
 
   const RankTotals& totals() const { return totals_; }
@@ -64,6 +64,8 @@ class RankStats {
   RankTotals totals_;
   std::deque<Step> window_;
   std::uint64_t step_ = 0;
+  std::uint64_t steps_of_attempt_ = 0;
+  SettledSteps settled_;
   bool host_times_of_gpu_ = false;
 };
 

@@ -11,6 +11,14 @@
 
 namespace paceline::telemetry {
 
+/// The steps of an attempt after its first kWarmSteps, with all that was between them. Memory is
+/// allocated in the first steps, and libraries look for their quickest kernels.
+struct SettledSteps {
+  std::uint64_t steps = 0;
+  double seconds = 0;
+};
+inline constexpr std::uint64_t kWarmSteps = 16;
+
 struct RankSummary {
   int rank = 0;
   int node_rank = 0;
@@ -23,6 +31,7 @@ struct RankSummary {
   int host_times_of_gpu = 0;      // 1 if a GPU computes, and the phases say what the host did
   PhaseSeconds window{};          // seconds per phase over the last steps
   PhaseSeconds total{};           // seconds per phase ever seen
+  SettledSteps settled;
 };
 
 /// Shares of the wall time, which add up to 1; all 0 if nothing was measured.

@@ -12,27 +12,16 @@ namespace {
 JobView after(std::uint64_t steps, double seconds) {
   JobView view;
   view.ranks.emplace_back();
-  view.ranks[0].steps = steps;
-  view.ranks[0].seconds = seconds;
+  view.ranks[0].settled = {steps, seconds};
   return view;
 }
 
-TEST(Compare, TheFirstStepsDoNotCount) {
-  PaceMeter meter;
-  meter.see(after(3, 9.0));
-  meter.see(after(20, 11.0));
-  EXPECT_FALSE(meter.seconds_a_step()) << "nothing followed";
-  meter.see(after(27, 11.7));
-  EXPECT_FALSE(meter.seconds_a_step()) << "seven steps are too few";
-  meter.see(after(120, 21.0));
-  ASSERT_TRUE(meter.seconds_a_step());
-  EXPECT_NEAR(*meter.seconds_a_step(), 0.1, 1e-12);
-}
-
-TEST(Compare, AReportWithoutRanksIsNoMeasurement) {
-  PaceMeter meter;
-  meter.see(JobView{});
-  EXPECT_FALSE(meter.seconds_a_step());
+TEST(Compare, AFewStepsAreNoMeasurement) {
+  EXPECT_FALSE(seconds_a_step(JobView{})) << "a report without ranks";
+  EXPECT_FALSE(seconds_a_step(after(7, 0.7)));
+  EXPECT_FALSE(seconds_a_step(after(100, 0)));
+  ASSERT_TRUE(seconds_a_step(after(100, 10.0)));
+  EXPECT_NEAR(*seconds_a_step(after(100, 10.0)), 0.1, 1e-12);
 }
 
 TEST(Compare, NeighboursSwapTheirOrder) {

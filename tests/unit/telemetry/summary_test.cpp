@@ -31,6 +31,18 @@ TEST(RankStats, AddsUpAndKeepsTotalsOverAttempts) {
   EXPECT_EQ(stats.totals().samples, 3200U);
 }
 
+TEST(RankStats, TheFirstStepsOfAnAttemptAreNotSettled) {
+  RankStats stats;
+  for (std::uint64_t number = 1; number <= kWarmSteps; ++number) stats.add(step(number, 500, 4));
+  EXPECT_EQ(stats.summary(0, 0).settled.steps, 0U);
+  for (std::uint64_t number = 1; number <= 10; ++number) stats.add(step(kWarmSteps + number, 6, 4));
+  EXPECT_EQ(stats.summary(0, 0).settled.steps, 10U);
+  EXPECT_NEAR(stats.summary(0, 0).settled.seconds, 0.1, 1e-9);
+  stats.begin_attempt();
+  stats.add(step(1, 6, 4));
+  EXPECT_EQ(stats.summary(0, 0).settled.steps, 0U) << "another attempt warms up again";
+}
+
 TEST(RankStats, TheRecordAfterTheLastStepIsTimeButNoStep) {
   RankStats stats;
   stats.add(step(1));
