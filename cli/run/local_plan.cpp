@@ -39,6 +39,18 @@ const json* member(const json& object, std::string_view key) {
              : &*found;
 }
 
+// What trials of changes show is kept for the next run of the same training.
+void remember(std::map<std::string, std::string>& environment) {
+  const auto value = [&](const char* name) {
+    const auto found = environment.find(name);
+    return found == environment.end() ? std::string() : found->second;
+  };
+  std::string cache = value("XDG_CACHE_HOME");
+  if (!cache.starts_with('/') && !value("HOME").empty()) cache = value("HOME") + "/.cache";
+  if (cache.starts_with('/'))
+    environment.try_emplace(std::string(env::kLearnedDir.name), cache + "/paceline/learned");
+}
+
 std::string text_of(const json& object, std::string_view key) {
   const json* value = member(object, key);
   return value != nullptr && value->is_string() ? value->get<std::string>() : "";
@@ -178,6 +190,7 @@ LocalPlan plan_locally(const api::TrainingJob& job, const Machine& machine) {
     local.termination_log = local.state_dir + "/termination.json";
     local.explain_file = local.state_dir + "/explain.txt";
     local.environment = machine.environment;
+    remember(local.environment);
 
     render::Endpoints endpoints;
     const std::string rendezvous = "127.0.0.1:" + std::to_string(machine.rendezvous_port);

@@ -179,6 +179,11 @@ inline constexpr Variable kLoaderDeviceCopies{
 inline constexpr Variable kTuneAfter{
     "PACELINE_TUNE_AFTER",
     "seconds of training before a change is tried that must first prove its gain", "300"};
+inline constexpr Variable kLearnedDir{
+    "PACELINE_LEARNED_DIR",
+    "folder that keeps what trials of changes have shown, and the code that PyTorch compiled: "
+    "later runs begin with it. `paceline run` names one below the user's cache folder, a launcher "
+    "one below PACELINE_STATE_DIR, which lasts as long as its pod"};
 inline constexpr Variable kCommunicationPlan{
     "PACELINE_COMMUNICATION_PLAN",
     "fixes how gradients are summed: the plan that paceline.explain() prints, for example "
@@ -256,24 +261,11 @@ inline constexpr Variable kCompile{
     {"Auto", "Disabled"}};
 
 // What a person may set, in a pod template or around `paceline run`. Paceline sets all others.
-inline constexpr std::array kUsers{kDisable,
-                                   kTfConfig,
-                                   kLibrary,
-                                   kKernels,
-                                   kLoaderDeviceCopies,
-                                   kTuneAfter,
-                                   kCommunicationPlan,
-                                   kSocketIfname,
-                                   kSimd,
-                                   kNumerics,
-                                   kLoader,
-                                   kOptimizer,
-                                   kCommunication,
-                                   kCommunicationCompression,
-                                   kPrecision,
-                                   kCudaGraph,
-                                   kLoaderWorkers,
-                                   kCompile};
+inline constexpr std::array kUsers{
+    kDisable,   kTfConfig,   kLibrary,           kKernels,       kLoaderDeviceCopies,
+    kTuneAfter, kLearnedDir, kCommunicationPlan, kSocketIfname,  kSimd,
+    kNumerics,  kLoader,     kOptimizer,         kCommunication, kCommunicationCompression,
+    kPrecision, kCudaGraph,  kLoaderWorkers,     kCompile};
 
 constexpr bool is_users(std::string_view name) {
   for (const Variable& variable : kUsers)
@@ -328,6 +320,7 @@ inline constexpr std::array kAll{kSettings,
                                  kKernels,
                                  kLoaderDeviceCopies,
                                  kTuneAfter,
+                                 kLearnedDir,
                                  kCommunicationPlan,
                                  kSocketIfname,
                                  kSimd,

@@ -69,6 +69,8 @@ void inject_runtime(const Process& process, Variables& variables) {
   if (setting.runtime_dir.empty() || variables.get(std::string(env::kDisable.name)) == "1") return;
   variables.set(env::kFailureFile.name, setting.failure_file);
   if (process.rank() == 0) variables.set(env::kEffectsFile.name, setting.effects_file);
+  if (!variables.has(std::string(env::kLearnedDir.name)))
+    variables.set(env::kLearnedDir.name, setting.learned_dir);
   const std::string python = setting.runtime_dir + "/python";
   const std::string path = prepend({python + "/site", python}, variables.get("PYTHONPATH"));
   variables.set("PYTHONPATH", path);

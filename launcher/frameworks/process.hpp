@@ -22,6 +22,7 @@ struct RankSetting {
   std::string telemetry_socket;
   std::string failure_file;
   std::string effects_file;  // of rank 0
+  std::string learned_dir;   // unless PACELINE_LEARNED_DIR names another
   // network interface that has this pod's address; "" if unknown
   std::string interface;
   bool gpu_direct_off = false;  // spec.network.gpuDirect: Disabled

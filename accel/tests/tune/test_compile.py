@@ -49,7 +49,7 @@ class Net(nn.Module):
 def change(monkeypatch: pytest.MonkeyPatch) -> Iterator[_compile.Compile]:
     monkeypatch.setattr(_compile, "BACKEND", "aot_eager")
     monkeypatch.setattr(_compile, "why_no_compiler", lambda device: "")
-    monkeypatch.setattr(_room, "why_not", lambda: "")
+    monkeypatch.setattr(_room, "why_not", lambda proved: "")
     one = _compile.Compile()
     yield one
     one.drop()
@@ -216,6 +216,9 @@ def test_nothing_is_tried_without_memory_or_after_a_restart(
     assert _room.why_not() == "2.0 GiB of memory are left to this rank; a trial wants 3"
     monkeypatch.setenv("PACELINE_ATTEMPT", "1")
     assert "the job has restarted" in _room.why_not()
+    seen = seen._replace(memory=5 << 30)
+    assert "the job has restarted" in _room.why_not()
+    assert _room.why_not(proved=True) == "", "it is known to pass"
 
 
 @can_compile

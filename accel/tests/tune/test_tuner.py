@@ -36,7 +36,7 @@ class Fake:
 
     def __init__(self, why: str = "", fails_at: int = 0) -> None:
         self.why, self.fails_at, self.failed = why, fails_at, ""
-        self.on = self.observed = self.dropped = False
+        self.on = self.observed = self.dropped = self.proved = False
         self.uses: list[bool] = []
 
     def observe(self) -> None:

@@ -87,11 +87,26 @@ TEST(LocalPlan, EveryReplicaIsALauncherWithItsEnvironment) {
   EXPECT_EQ(second.environment.at("PACELINE_HTTP_LISTEN"), "127.0.0.1:4002");
   EXPECT_EQ(second.environment.at("PACELINE_MASTER_PORT"), "0");
   EXPECT_EQ(second.environment.at("PACELINE_EXPLAIN_FILE"), second.explain_file);
+  EXPECT_EQ(second.environment.at("PACELINE_LEARNED_DIR"), "/home/me/.cache/paceline/learned");
   EXPECT_EQ(second.environment.at("PACELINE_CPU_LIMIT"), "4") << "two replicas share eight CPUs";
   EXPECT_EQ(second.environment.at("HOME"), "/home/me");
   EXPECT_EQ(second.environment.at("OTHER"), "/a:/src:/src/b");
   EXPECT_EQ(second.state_dir, "/tmp/s/1");
   EXPECT_EQ(plan.ignored, (std::vector<std::string>{"image", "nodeSelector"}));
+}
+
+TEST(LocalPlan, WhatWasLearnedLiesWhereTheUserHasItsCacheOrWants) {
+  const auto folder = [](std::map<std::string, std::string> environment) {
+    Machine one = machine();
+    one.environment = std::move(environment);
+    const auto& found = plan_locally(job_of(kJob), one).replicas[0].environment;
+    const auto entry = found.find("PACELINE_LEARNED_DIR");
+    return entry == found.end() ? std::string("none") : entry->second;
+  };
+  EXPECT_EQ(folder({{"HOME", "/h"}, {"XDG_CACHE_HOME", "/c"}}), "/c/paceline/learned");
+  EXPECT_EQ(folder({{"HOME", "/h"}, {"XDG_CACHE_HOME", "c"}}), "/h/.cache/paceline/learned");
+  EXPECT_EQ(folder({{"HOME", "/h"}, {"PACELINE_LEARNED_DIR", "/mine"}}), "/mine");
+  EXPECT_EQ(folder({}), "none") << "the launcher then takes its state folder";
 }
 
 TEST(LocalPlan, ReferencesExpandAsTheKubeletExpandsThem) {

@@ -107,6 +107,14 @@ TEST(Environment, RankZeroAloneIsToldWhereToSayWhatActs) {
   EXPECT_FALSE(compose_environment(off, zero).variables.contains("PACELINE_EFFECTS_FILE"));
 }
 
+TEST(Environment, WhatTrialsShowIsKeptInThePodUnlessTheUserNamesAFolder) {
+  auto given = rank();
+  given.setting.learned_dir = "/run/learned";
+  EXPECT_EQ(compose_environment({}, given).variables.at("PACELINE_LEARNED_DIR"), "/run/learned");
+  const Environment own{{"PACELINE_LEARNED_DIR", "/volume"}};
+  EXPECT_EQ(compose_environment(own, given).variables.at("PACELINE_LEARNED_DIR"), "/volume");
+}
+
 TEST(Environment, TheSecretDoesNotReachTheProgram) {
   EXPECT_FALSE(
       compose_environment({{"PACELINE_TOKEN", "s"}}, rank()).variables.contains("PACELINE_TOKEN"));

@@ -7,6 +7,7 @@ attribute first.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import os
 import sys
@@ -15,6 +16,10 @@ import time
 from paceline._core.environment import disabled
 from paceline._core.library import CPU, CUDA, HOST_MARKS, Library, Options
 from paceline._core.log import say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from paceline._core.records import Step
 
 ENDED = "closed"  # the reason of a trace that was open
 
@@ -34,6 +39,7 @@ class Trace:
         self.framework_version = b""
         self.device_kind = CPU  # where the program computes, as far as the first mark can tell
         self.patches: dict[str, str] = {}  # what of the framework is marked, or why not
+        self._last: list[Step] = []  # of a trace that has ended
 
     def open(self) -> bool:
         """Opens at the first training mark. False: leave everything as it is."""
@@ -69,7 +75,17 @@ class Trace:
         atexit.register(self.close)
         return True
 
+    def steps(self) -> list[Step]:
+        """The last steps, also of a trace that has ended."""
+        if self.lib is not None:
+            from paceline._core import records
+
+            with contextlib.suppress(OSError):
+                return records.read(self.lib.ring_fd())
+        return self._last
+
     def close(self) -> None:
+        self._last = self.steps()
         library, self.lib = self.lib, None
         if library is not None:
             self.refused = True

@@ -10,6 +10,7 @@ later.
 - `_trial`: one trial, from its first step to its verdict
 - `_tuner`: when trials begin, and what follows; driven by the steps of the first optimizer
 - `_ranks`: how ranks begin together and decide alike
-- `_roots`, `_compile`: the change that there is, torch.compile
+- `_learned`, `_signature`: what a later run of the same training begins with
+- `_roots`, `_compile`, `_cache`: the change that there is, torch.compile
 - `_report`: what paceline.explain() says
 """

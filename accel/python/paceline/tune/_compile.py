@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from paceline._core.log import say
-from paceline.tune import _room
+from paceline.tune import _cache, _room
 from paceline.tune._roots import Roots
 
 NAME = "compile"
@@ -145,6 +145,7 @@ class Compile:
         self._began = 0.0
         self._before: list[tuple[Any, str, Any]] = []
         self.failed = ""
+        self.proved = False
 
     def observe(self) -> None:
         """Begins to look for the modules. `why_not` ends that."""
@@ -160,7 +161,7 @@ class Compile:
         if self._watch.differentiates_twice:
             return "the program differentiates twice (create_graph=True), which cannot be compiled"
         why = next(filter(None, map(why_not, self._roots)), "")
-        return why or _room.why_not() or why_no_hooks()
+        return why or _room.why_not(self.proved) or why_no_hooks()
 
     def use(self, on: bool) -> None:
         """Has the next step compiled, or eager."""
@@ -185,6 +186,8 @@ class Compile:
         self._set(torch._functorch.config, _FUNCTORCH)
         threads = min(THREADS, torch._inductor.config.compile_threads)
         self._set(torch._inductor.config, {"compile_threads": threads})
+        if _cache.keep():
+            self._set(torch._inductor.config, {"fx_graph_cache": True})  # off in older releases
         logging.getLogger("torch._dynamo").setLevel(logging.ERROR)  # of each frame that stays eager
         self._began = time.monotonic()
         for root in self._roots:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from paceline._core import contract
 from paceline._core.switches import why_off
-from paceline.tune import _compile, _report, _tuner
+from paceline.tune import _compile, _report, _signature, _tuner
 
 _end: list[Callable[[], None]] = []
 
@@ -21,7 +21,12 @@ def install() -> None:
         _report.switch = f"off ({why})"
         return
     _report.switch = "on"
-    tuner = _tuner.Tuner(_compile.Compile(), first_budget=_compile.CAP, after=_tuner.after())
+    tuner = _tuner.Tuner(
+        _compile.Compile(),
+        first_budget=_compile.CAP,
+        after=_tuner.after(),
+        memory=_signature.of_job(_compile.NAME),
+    )
     _end.append(_tuner.drive(tuner))
 
 

@@ -54,6 +54,17 @@ class Ranks:
             return None
         return int(self._store.get(key))
 
+    def of_rank_0(self, value: Any) -> Any:
+        """Rank 0's value. Rank 0 gives it before it names the step at which all begin, and the
+        others ask after that, so that none waits."""
+        if self._store is None:
+            return value
+        key = f"{self._name}/of rank 0"
+        if self.rank == 0:
+            self._store.set(key, json.dumps(value))
+            return value
+        return json.loads(self._store.get(key))
+
     def all_can(self, why: str) -> str:
         """Returns an empty text if all ranks can, else why one cannot."""
         if self._store is None:

@@ -24,6 +24,11 @@ def left(name: str, why: str) -> None:
     _tell(name, "off", f"left as it is: {why}", None, 0.0)
 
 
+def began_with(name: str, text: str, gain: float | None) -> None:
+    """It is used from the start, since an earlier run has kept it."""
+    _tell(name, "on", text, gain, 0.0)
+
+
 def judged(name: str, verdict: Verdict, about: str) -> None:
     gain = None if verdict.gain is None else verdict.gain.mean
     word = "kept" if verdict.kept else "rolled back"

@@ -10,9 +10,11 @@ from paceline._core.environment import attempt
 NEEDED = 3 << 30
 
 
-def why_not() -> str:
-    """Why nothing that needs memory is tried; empty if it may be."""
-    if attempt() != "0":
+def why_not(proved: bool = False) -> str:
+    """Why nothing that needs memory is tried; empty if it may be. `proved`: it was tried before,
+    and kept.
+    """
+    if attempt() != "0" and not proved:
         # The trial itself may have been what ended the attempt before, by its memory.
         return "the job has restarted, and an attempt that trains is not put at risk"
     left = machine.seen().memory

@@ -5,6 +5,9 @@ A trial costs time once, and its gain comes with every later step. How long a jo
 unknown; a job that has run for some minutes will probably run for as long again. So a trial begins
 after AFTER seconds of training. PACELINE_TUNE_AFTER sets another time.
 
+A run whose like has been tried before begins with what was shown then (`_signature`). What was kept
+is used after the warm-up, and what was rolled back is left alone. What rank 0 knows holds for all.
+
 What is kept is tried again after 128 steps, then after twice as many, and so on, since training may
 change. All of it happens at the ends of steps, in the thread that trains.
 """
@@ -20,10 +23,11 @@ from typing import Any, Protocol
 import torch
 
 from paceline._core import contract, marks
-from paceline._core.environment import setting
+from paceline._core.environment import attempt, setting
 from paceline._core.log import say
-from paceline.tune import _report
+from paceline.tune import _learned, _report
 from paceline.tune._ranks import Ranks
+from paceline.tune._signature import Memory
 from paceline.tune._trial import Trial, Verdict
 
 WARM_STEPS = 16  # first steps of a program, which are no guide
@@ -37,10 +41,11 @@ Steps = Generator[None, float, Any]
 
 
 class Change(Protocol):
-    """What can be switched at a step's end."""
+    """What can be switched at a step's end. `proved` is set if an earlier run has kept it."""
 
     name: str
     failed: str
+    proved: bool
 
     def observe(self) -> None: ...
     def why_not(self) -> str: ...
@@ -59,9 +64,10 @@ class Tuner:
         after: float,
         clock: Callable[[], float] = time.perf_counter,
         ranks: Callable[[], Ranks] | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self._change, self._first_budget, self._after = change, first_budget, after
-        self._clock = clock
+        self._clock, self._memory = clock, memory
         self._make_ranks = ranks or functools.partial(Ranks, f"tuner of {change.name}")
         self._last: float | None = None
         self._life = self._live()
@@ -92,36 +98,66 @@ class Tuner:
     # -- one step after the other; each `yield` gives the seconds of the next step
 
     def _live(self) -> Steps:
-        self._ranks = yield from self._wait()
+        known = yield from self._wait()
+        if known is not None and not known["kept"]:
+            self._leave(_learned.told(known))
+            return
+        self._change.proved = known is not None
         self._change.observe()
         yield from self._pass(OBSERVED_STEPS)
         why = self._ranks.all_can(self._change.why_not())
         if why:
             self._leave(why)
             return
-        seconds = yield from self._pass(USUAL_STEPS)
-        usual = self._ranks.greatest(statistics.median(seconds))
-        _report.waits("it is being tried")
-        verdict = yield from self._try(usual, again=False)
+        if known is None:
+            seconds = yield from self._pass(USUAL_STEPS)
+            usual = self._ranks.greatest(statistics.median(seconds))
+            _report.waits("it is being tried")
+            kept = (yield from self._try(usual, again=False)).kept
+        else:
+            self._begin_with(known)
+            kept = True
         gap = FIRST_GAP
-        while verdict.kept:
+        while kept:
             seconds = yield from self._pass(gap)
             usual = self._ranks.greatest(statistics.median(seconds[-USUAL_STEPS:]))
-            verdict = yield from self._try(usual, again=True)
+            kept = (yield from self._try(usual, again=True)).kept
             gap = min(2 * gap, LONGEST_GAP)
 
-    def _wait(self) -> Generator[None, float, Ranks]:
+    def _wait(self) -> Generator[None, float, dict[str, Any] | None]:
+        """Returns what is known when all ranks are to begin: what an earlier run has shown, or None
+        after the time that training takes before something is tried."""
         _report.waits(f"it is tried after {self._after:.0f} s of training")
         yield from self._pass(WARM_STEPS)
-        ranks = self._make_ranks()
-        began, step, begins = self._clock(), WARM_STEPS, None
+        ranks = self._ranks = self._make_ranks()
+        began, step, begins, known = self._clock(), WARM_STEPS, None, None
+        if ranks.rank == 0 and self._memory is not None:
+            self._memory.observe()
+            yield from self._pass(OBSERVED_STEPS)
+            step += OBSERVED_STEPS
+            known = self._memory.find(ranks.count)
+            if known is not None and not known["checked"] and attempt() != "0":
+                known = None  # it may be what ended the attempt before
+        if ranks.rank == 0:
+            ranks.of_rank_0(known)
         while begins is None or step < begins:
             if begins is None:
-                begins = ranks.begins_at(step, self._clock() - began >= self._after)
+                ready = known is not None or self._clock() - began >= self._after
+                begins = ranks.begins_at(step, ready)
             if begins is None or step < begins:
                 yield
                 step += 1
-        return ranks
+        return known if ranks.rank == 0 else ranks.of_rank_0(None)
+
+    def _begin_with(self, known: dict[str, Any]) -> None:
+        if self._ranks.rank == 0 and self._memory is not None:
+            self._memory.use(known)
+        self._change.use(True)
+        self._settle()
+        text = _learned.told(known)
+        gain = known["gain"]
+        _report.began_with(self._change.name, text, None if gain is None else gain["mean"])
+        say(f"{self._change.name}: {text}")
 
     def _pass(self, steps: int) -> Generator[None, float, list[float]]:
         seconds = []
@@ -152,7 +188,13 @@ class Tuner:
             self._change.use(True)
         else:
             self._change.drop()
+        if self._change.proved:
+            about += "; begun with what an earlier run had shown"
         _report.judged(self._change.name, verdict, about)
+        # What a trial cost tells of a busy machine, too: it is tried again where code is at hand.
+        told = verdict.gain is not None or bool(self._change.failed)
+        if told and self._ranks.rank == 0 and self._memory is not None:
+            self._memory.note(verdict)
         if not again or not verdict.kept:
             word = "kept" if verdict.kept else "rolled back"
             say(f"{self._change.name}: {word}: {verdict.reason}")
