@@ -101,8 +101,8 @@ else:
 
         Returns:
             A text, or the dict. For each feature the dict has its `state` ("on" or "off"),
-            `reason`, `numerics`, and `seen`: what Paceline did with each loader, optimizer or model
-            that the program made.
+            `reason`, `numerics`, `seen`: what Paceline did with each loader, optimizer or model
+            that the program made, and `predicted`: the gain that is expected of it, or None.
 
         Example:
             >>> paceline.explain(as_dict=True)["step tracing"]["numerics"]

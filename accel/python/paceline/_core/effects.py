@@ -62,9 +62,11 @@ def _effect(told: dict[str, Any], of_the_process: bool) -> dict[str, Any]:
     if not shown:
         return {}
     more = f" (and {len(shown) - 1} more)" if len(shown) > 1 else ""
+    predicted = told["predicted"]
+    foreseen = f"; predicted {predicted['gain'] * 100:+.0f} %" if predicted else ""
     effect = {
         "kept": bool(kept),
-        "reason": _cut(f"{shown[0]['name']}{more}: {shown[0]['text']}"),
+        "reason": _cut(f"{shown[0]['name']}{more}: {shown[0]['text']}{foreseen}"),
     }
     gain = shown[0].get("gain")
     return effect if gain is None else {**effect, "gain": round(gain, 6)}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What paceline.explain() says, as text and as a dict. It tells what this process has done, and
-promises nothing.
+"""What paceline.explain() says, as text and as a dict: what this process has done, and what each
+remedy is predicted to gain.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from paceline._core import contract, reports
+from paceline._core import contract, predictions, reports
 from paceline._core.environment import disabled, setting
 from paceline._core.library import CUDA
 from paceline._core.trace import ENDED, trace
@@ -26,8 +26,8 @@ model_given = ""  # class of the last model given to paceline.accelerate
 
 
 def features() -> dict[str, Any]:
-    """By feature: state ("on" or "off"), reason, numerics class, and `seen`, an entry for each
-    object of the program that the feature has met.
+    """By feature: state ("on" or "off"), reason, numerics class, `seen`, an entry for each object
+    of the program that the feature has met, and `predicted`, what it would gain, or None.
     """
     stopped = f"off ({contract.DISABLE}=1)" if disabled() else ""
     on = trace.lib is not None
@@ -42,6 +42,8 @@ def features() -> dict[str, Any]:
         if feature is reports.PRECISION and reports.is_registered(feature):
             switch = status.switch
         found[feature.name] = _told(switch, status.numerics or feature.numerics, status.seen)
+    for name, prediction in predictions.found(found).items():
+        found[name] |= {"predicted": prediction.told(), "_predicted": f"{prediction}"}
     return found
 
 
@@ -61,7 +63,8 @@ def _told(switch: str, numerics: str, seen: list[dict[str, Any]]) -> dict[str, A
     state, _, reason = switch.partition(" ")
     if reason.startswith("("):
         reason = reason[1:-1]
-    return {"state": state, "reason": reason, "numerics": numerics, "seen": seen, "_said": switch}
+    told = {"state": state, "reason": reason, "numerics": numerics, "seen": seen}
+    return {**told, "predicted": None, "_said": switch}
 
 
 def as_dict() -> dict[str, Any]:
@@ -100,6 +103,8 @@ def _feature_lines(found: dict[str, Any], shown: tuple[reports.Feature, ...] = _
         numerics = "" if feature is reports.OPERATORS else f"; numerics class {told['numerics']}"
         lines.append(f"{feature.title}: {told['_said']}{numerics}")
         lines += [f"  {entry['name']}: {entry['text']}" for entry in told["seen"]]
+        if told["predicted"]:
+            lines.append(f"  {told['_predicted']}")
     return lines
 
 

@@ -84,8 +84,10 @@ def _communication_is_asked() -> bool:
 
 def _trace() -> None:
     from paceline import _tracing
+    from paceline._core import predictions
 
     _tracing.install(sys.modules["torch"])
+    predictions.install()
 
 
 def _explain() -> None:

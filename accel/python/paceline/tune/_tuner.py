@@ -112,7 +112,7 @@ class Tuner:
         if known is None:
             seconds = yield from self._pass(USUAL_STEPS)
             usual = self._ranks.greatest(statistics.median(seconds))
-            _report.waits("it is being tried")
+            _report.begins()
             kept = (yield from self._try(usual, again=False)).kept
         else:
             self._begin_with(known)
@@ -152,6 +152,7 @@ class Tuner:
     def _begin_with(self, known: dict[str, Any]) -> None:
         if self._ranks.rank == 0 and self._memory is not None:
             self._memory.use(known)
+        _report.begins()
         self._change.use(True)
         self._settle()
         text = _learned.told(known)

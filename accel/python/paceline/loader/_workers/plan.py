@@ -123,6 +123,7 @@ class Plan:
             "workers": self.workers,
             "making_seconds": measured.making if measured else None,
             "working_seconds": measured.working if measured else None,
+            "waited_seconds": measured.waited if measured else None,
             "rest_seconds": measured.rest if measured else None,
             "predicted_gain": choice.gain if choice else None,
             "step_seconds_before": self.before or None,
