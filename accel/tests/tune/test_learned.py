@@ -57,8 +57,9 @@ def only(folder: Path) -> Path:
 
 
 def test_what_is_kept_is_found_by_its_like_alone(learned: _learned.Learned) -> None:
-    assert learned.find(LIKE, "compile") is None
+    assert learned.find(LIKE, "compile") is None and not learned.has_any()
     learned.keep(LIKE, "compile", _learned.entry_of(KEPT))
+    assert learned.has_any()
     learned.keep(LIKE, "optimizer", _learned.entry_of(LEFT))
     found = learned.find(LIKE, "compile")
     assert found is not None and found["kept"] and found["checked"]
@@ -151,8 +152,13 @@ class Memory:
             self.entry = {**_learned.entry_of(verdict), "at": 1.8e9, "checked": checked}
         self.used: list[bool] = []
         self.noted: list[Verdict] = []
+        self.looked = 0
 
-    def observe(self) -> None: ...
+    def has_any(self) -> bool:
+        return self.entry is not None
+
+    def observe(self) -> None:
+        self.looked += 1
 
     def find(self, ranks: int) -> dict[str, Any] | None:
         return self.entry
@@ -187,6 +193,14 @@ def test_a_verdict_is_noted() -> None:
         run(Fake(), memory, 1500, gain, after=1.0)
         assert memory.noted and memory.noted[0].kept is kept
         assert not memory.used
+
+
+def test_a_program_of_which_nothing_can_be_known_is_looked_at_when_a_trial_begins() -> None:
+    memory = Memory()
+    run(Fake(), memory, 200, 1.2, after=1e9)
+    assert memory.looked == 0
+    run(Fake(), memory, 200, 1.2, after=1.0)
+    assert memory.looked == 1
 
 
 def test_a_failure_is_noted_and_what_only_cost_too_much_is_not() -> None:

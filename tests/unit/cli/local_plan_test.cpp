@@ -99,7 +99,8 @@ TEST(LocalPlan, WhatWasLearnedLiesWhereTheUserHasItsCacheOrWants) {
   const auto folder = [](std::map<std::string, std::string> environment) {
     Machine one = machine();
     one.environment = std::move(environment);
-    const auto& found = plan_locally(job_of(kJob), one).replicas[0].environment;
+    const LocalPlan plan = plan_locally(job_of(kJob), one);
+    const auto& found = plan.replicas[0].environment;
     const auto entry = found.find("PACELINE_LEARNED_DIR");
     return entry == found.end() ? std::string("none") : entry->second;
   };

@@ -35,6 +35,12 @@ class Learned:
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder, self._clock = folder, clock
 
+    def has_any(self) -> bool:
+        try:
+            return next(self._folder.glob("*.json"), None) is not None
+        except OSError:
+            return False
+
     def find(self, signature: dict[str, Any], change: str) -> dict[str, Any] | None:
         """What is known of a change; None if nothing, or if it is too old."""
         entry = self._changes(signature).get(change)

@@ -36,6 +36,11 @@ class Memory:
         self._roots = Roots()
         self._signature: dict[str, Any] | None = None
 
+    def has_any(self) -> bool:
+        """Whether anything is known of any training: if not, nothing is looked at before a trial,
+        since a model that the program compiles would be compiled anew for it."""
+        return self._learned.has_any()
+
     def observe(self) -> None:
         """Begins to look at what is trained. `find` ends that."""
         self._roots.begin()

@@ -103,8 +103,13 @@ class Tuner:
             self._leave(_learned.told(known))
             return
         self._change.proved = known is not None
+        memory = self._memory if self._ranks.rank == 0 and known is None else None
+        if memory is not None:
+            memory.observe()
         self._change.observe()
         yield from self._pass(OBSERVED_STEPS)
+        if memory is not None:
+            memory.find(self._ranks.count)  # the verdict is noted for this training
         why = self._ranks.all_can(self._change.why_not())
         if why:
             self._leave(why)
@@ -131,7 +136,7 @@ class Tuner:
         yield from self._pass(WARM_STEPS)
         ranks = self._ranks = self._make_ranks()
         began, step, begins, known = self._clock(), WARM_STEPS, None, None
-        if ranks.rank == 0 and self._memory is not None:
+        if ranks.rank == 0 and self._memory is not None and self._memory.has_any():
             self._memory.observe()
             yield from self._pass(OBSERVED_STEPS)
             step += OBSERVED_STEPS
