@@ -214,6 +214,11 @@ def test_nothing_is_tried_without_memory_or_after_a_restart(
     assert _room.why_not() == ""
     seen = seen._replace(memory=2 << 30)
     assert _room.why_not() == "2.0 GiB of memory are left to this rank; a trial wants 3"
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")  # the launcher says so to several ranks
+    assert "the job has restarted" not in _room.why_not()
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert "the job has restarted" in _room.why_not()
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
     monkeypatch.setenv("PACELINE_ATTEMPT", "1")
     assert "the job has restarted" in _room.why_not()
     seen = seen._replace(memory=5 << 30)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from programs import Train
 from torch import nn
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -283,6 +284,50 @@ def test_ranks_begin_with_what_rank_0_knows() -> None:
             assert changes[0].on is changes[1].on
         assert changes[0].on is (verdict is KEPT)
         assert [tuner.ended for tuner in tuners] == [verdict is LEFT] * 2
+
+
+PROGRAM = """
+from paceline.tune import _report, _signature, _tuner
+
+class Quicker:
+    name, failed, on, proved = "quicker", "", False, False
+    def observe(self): pass
+    def why_not(self): return ""
+    def use(self, on): self.on = on
+    def drop(self): self.on = False
+    def about(self): return ""
+
+change = Quicker()
+memory = _signature.of_job(change.name)
+_tuner.drive(_tuner.Tuner(change, 60.0, float(os.environ["AFTER"]), memory=memory))
+dist.init_process_group("gloo")
+model = small()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(5000):
+    optimizer.zero_grad()
+    loss_of(model, (torch.ones(2, 4), torch.ones(2))).backward()
+    time.sleep(0.002 if change.on else 0.006)
+    optimizer.step()
+    done = torch.tensor(float(bool(_report._seen)))
+    dist.all_reduce(done)
+    if done == 2:
+        break
+print("told", dist.get_rank(), step, _report._seen)
+"""
+
+
+def test_two_real_ranks_begin_with_what_the_run_before_has_shown(
+    train_by_fork: Train, tmp_path: Path
+) -> None:
+    said = {"PACELINE_LEARNED_DIR": str(tmp_path / "learned")}
+    first = train_by_fork(PROGRAM, ranks=2, AFTER="0", **said)
+    assert first.code == 0 and first.output.count("'text': 'kept: +") == 2, first.output
+    assert len(list((tmp_path / "learned").glob("*.json"))) == 1
+    second = train_by_fork(PROGRAM, ranks=2, AFTER="1e9", **said)
+    assert second.code == 0, second.output
+    assert second.output.count("'text': 'kept in an earlier run (") == 2, second.output
+    steps = [int(line.split()[2]) for line in second.output.splitlines() if "told" in line]
+    assert len(steps) == 2 and steps[0] == steps[1] < 100, second.output
 
 
 # -- what makes trainings alike

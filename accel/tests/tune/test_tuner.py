@@ -197,6 +197,11 @@ class Store:
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
+        self.counts: dict[str, int] = {}
+
+    def add(self, key: str, amount: int) -> int:
+        self.counts[key] = self.counts.get(key, 0) + amount
+        return self.counts[key]
 
     def set(self, key: str, value: str) -> None:
         self.values[key] = value
@@ -204,11 +209,8 @@ class Store:
     def get(self, key: str) -> bytes:
         return self.values[key].encode()
 
-    def check(self, keys: list[str]) -> bool:
-        return all(key in self.values for key in keys)
-
     def wait(self, keys: list[str], _: object) -> None:
-        if not self.check(keys):
+        if not all(key in self.values for key in keys):
             raise RuntimeError("timed out")
 
 

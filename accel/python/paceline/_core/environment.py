@@ -39,3 +39,10 @@ def attempt() -> str:
     """
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
     return setting(contract.ATTEMPT) + (f".{restarts}" if restarts else "")
+
+
+def has_restarted() -> bool:
+    """Whether ranks of this job have been started before. torchrun counts from 0, as the launcher
+    does."""
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
+    return setting(contract.ATTEMPT) != "0" or restarts not in ("", "0")

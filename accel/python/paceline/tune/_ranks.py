@@ -43,14 +43,16 @@ class Ranks:
         """
         if self._store is None:
             return step if ready else None
-        key = f"{self._name}/begins"
+        # Counted, since a store of PyTorch 1.13 cannot tell whether it has a key.
+        key, named = f"{self._name}/begins", f"{self._name}/named"
         if self.rank == 0:
             if not ready:
                 return None
             begins = (step // EVERY + 3) * EVERY
             self._store.set(key, str(begins))
+            self._store.add(named, 1)
             return begins
-        if step % EVERY or not self._store.check([key]):
+        if step % EVERY or self._store.add(named, 0) == 0:
             return None
         return int(self._store.get(key))
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from paceline._core import machine
-from paceline._core.environment import attempt
+from paceline._core.environment import has_restarted
 
 # Bytes for each rank. A compiler and its helpers took 0.6 to 1.4 GB on the CPU (PyTorch 2.14).
 NEEDED = 3 << 30
@@ -14,7 +14,7 @@ def why_not(proved: bool = False) -> str:
     """Why nothing that needs memory is tried; empty if it may be. `proved`: it was tried before,
     and kept.
     """
-    if attempt() != "0" and not proved:
+    if has_restarted() and not proved:
         # The trial itself may have been what ended the attempt before, by its memory.
         return "the job has restarted, and an attempt that trains is not put at risk"
     left = machine.seen().memory

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import torch
 
 from paceline._core import contract, marks
-from paceline._core.environment import attempt, setting
+from paceline._core.environment import has_restarted, setting
 from paceline._core.log import say
 from paceline.tune import _learned, _report
 from paceline.tune._ranks import Ranks
@@ -141,7 +141,7 @@ class Tuner:
             yield from self._pass(OBSERVED_STEPS)
             step += OBSERVED_STEPS
             known = self._memory.find(ranks.count)
-            if known is not None and not known["checked"] and attempt() != "0":
+            if known is not None and not known["checked"] and has_restarted():
                 known = None  # it may be what ended the attempt before
         if ranks.rank == 0:
             ranks.of_rank_0(known)
