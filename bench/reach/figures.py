@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from dataclasses import dataclass
@@ -92,6 +93,79 @@ def _why_nothing(name: str, told: dict[str, Any]) -> str:
 def _seen(explained: dict[str, Any], name: str) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = explained.get(name, {}).get("seen", [])
     return entries
+
+
+def parts(explained: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of each feature with a prediction: what was predicted, whether it acts, and what was measured
+    of it alone, None if nothing was. Gains are shares: 0.1 is a tenth.
+    """
+    found = []
+    acting = acted(explained)
+    for name in FEATURES:
+        told = explained.get(name, {}).get("predicted")
+        if told:
+            measured = next(filter(None, map(_measured, _seen(explained, name))), None)
+            found.append({"name": name, "acted": name in acting, **told, "measured": measured})
+    return found
+
+
+def _measured(entry: dict[str, Any]) -> float | None:
+    """By windows with and without it; else of a loader before and after it got workers."""
+    if entry.get("gain") is not None:
+        return float(entry["gain"])
+    before, after = entry.get("step_seconds_before"), entry.get("step_seconds")
+    return before / after - 1 if before and after else None
+
+
+def whole(row: dict[str, Any]) -> dict[str, float] | None:
+    """What is predicted of all that acts, and what was measured; None without a measurement."""
+    if row["gain"] is None:
+        return None
+    predicted = math.prod(1 + part["gain"] for part in row["parts"] if part["acted"]) - 1
+    return {"predicted": predicted, "measured": row["gain"]["median"] - 1}
+
+
+def tuning(explained: dict[str, Any], seconds: float) -> dict[str, float | None]:
+    """What trials cost: seconds until they had ended, seconds that they took more than training
+    without them, and seconds of training after which that is earned back; None where nothing was
+    kept.
+    """
+    seen = _seen(explained, "compile")
+    cost = sum(max(0.0, entry.get("cost_seconds") or 0.0) for entry in seen)
+    kept = [entry["gain"] for entry in seen if entry["state"] == "on" and entry.get("gain")]
+    gained = math.prod(1 + gain for gain in kept) - 1
+    return {"seconds": seconds, "cost": cost, "pays": cost / gained if gained > 0 else None}
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """How good predictions were. Errors are mean distances, in shares."""
+
+    cases: int
+    close: int  # within CLOSE of what was measured
+    error: float
+    error_of_0: float  # of predicting that nothing gains
+
+
+CLOSE = 0.05
+
+
+def foretold(rows: list[dict[str, Any]]) -> Foretold:
+    """Of each part that was measured by itself, and of each whole."""
+    pairs = [
+        (part["gain"], part["measured"])
+        for row in rows
+        for part in row["parts"]
+        if part["measured"] is not None
+    ]
+    pairs += [(row["whole"]["predicted"], row["whole"]["measured"]) for row in rows if row["whole"]]
+    apart = [abs(predicted - measured) for predicted, measured in pairs]
+    return Foretold(
+        len(pairs),
+        sum(each <= CLOSE for each in apart),
+        statistics.fmean(apart) if apart else 0.0,
+        statistics.fmean(abs(measured) for _, measured in pairs) if apart else 0.0,
+    )
 
 
 def verdict(repeated: float | None, distance: float | None, numerics: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 import figures
 import table
 import torch
-from catalogue import CATALOGUE, WARM_UP, Recipe
+from catalogue import CATALOGUE, PAIRS, WARM_UP, Recipe
 from running import Failed, Place, Run, measure
 
 HERE = Path(__file__).parent
@@ -53,15 +53,17 @@ def row_of(recipe: Recipe, runs: dict[str, Run]) -> dict[str, Any]:
         "gain": gain_of(runs, "with"),
         "control": gain_of(runs, "again"),
         "lossy": gain_of(runs, "lossy"),
+        "parts": figures.parts(explained),
+        "tuning": figures.tuning(explained, runs["with"].tuning),
         "seconds": {name: [round(one, 6) for one in run.windows] for name, run in runs.items()},
     }
     for key, variant, numerics in (
         ("weights", "with", "Reordered"),
         ("weights_lossy", "lossy", "Lossy"),
     ):
-        early, final = (apart(runs, variant, name) for name in ("early.pt", "model.pt"))
-        row[key] = {"early": early[1], "final": final[1], "steps": recipe.steps}
-        row[key]["verdict"] = figures.verdict(*early, numerics)
+        repeated, early = apart(runs, variant)
+        row[key] = {"early": early, "verdict": figures.verdict(repeated, early, numerics)}
+    row["whole"] = figures.whole(row)
     return row
 
 
@@ -72,11 +74,11 @@ def gain_of(runs: dict[str, Run], variant: str) -> dict[str, float] | None:
     return figures.gain(runs["without"].windows, runs[variant].windows).told()
 
 
-def apart(runs: dict[str, Run], variant: str, name: str) -> tuple[float | None, float | None]:
-    """How far two runs without are apart in a saved file, and how far one without and this one."""
+def apart(runs: dict[str, Run], variant: str) -> tuple[float | None, float | None]:
+    """How far the weights of two runs without are apart, and of one without and this one."""
     if "without" not in runs:
         return None, None
-    file = {variant: run.folder / name for variant, run in runs.items()}
+    file = {variant: run.folder / "early.pt" for variant, run in runs.items()}
     return distance(file["without"], file["again"]), distance(file["without"], file[variant])
 
 
@@ -90,6 +92,7 @@ def run_all(chosen: list[Recipe], place: Place, out: Path, most: int, look: bool
     record: dict[str, Any] = {"failed": {}, "rows": []}
     if out.exists():
         record |= json.loads(out.read_text())
+        record["rows"] = [one for one in record["rows"] if "whole" in one]  # not of older forms
     record |= {
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "processors": len(os.sched_getaffinity(0)),
@@ -116,12 +119,20 @@ def run_all(chosen: list[Recipe], place: Place, out: Path, most: int, look: bool
     return record
 
 
+def choose(names: list[str], bound: str) -> list[Recipe]:
+    """The recipes with one of these names, all if none is given, that this bounds."""
+    return [one for one in CATALOGUE if (not names or one.name in names) and bound in one.bound]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("names", nargs="*", help="recipes (default: all)")
+    parser.add_argument(
+        "--bound", help="only recipes bound by this: loader, gradients, small or product"
+    )
     parser.add_argument("--build", type=Path, required=True, help="build with bin/ and runtime/")
     parser.add_argument("--out", type=Path, help="record to write (default: a temporary file)")
-    parser.add_argument("--windows", type=int, default=1000, help="most windows of a run")
+    parser.add_argument("--windows", type=int, default=PAIRS, help="most windows of a run")
     parser.add_argument(
         "--look", action="store_true", help="only look at what acts: one short run, no gains"
     )
@@ -131,7 +142,9 @@ def main() -> int:
     if arguments.read:
         record = json.loads(arguments.read.read_text())
     else:
-        chosen = [one for one in CATALOGUE if not arguments.names or one.name in arguments.names]
+        chosen = choose(arguments.names, arguments.bound or "")
+        if not chosen:
+            parser.error(f"no recipe is called {arguments.names} and bound by {arguments.bound!r}")
         with tempfile.TemporaryDirectory() as data:
             subprocess.run([sys.executable, HERE / "data.py", data], check=True)
             place = Place(arguments.build.resolve(), Path(data), Path(sys.executable))

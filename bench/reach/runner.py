@@ -29,10 +29,16 @@ if os.environ.get("WORLD_SIZE") == "1":
 
 import torch
 
+LONGEST_TUNING = 300.0  # seconds
+MOST_WAITING = 160  # steps until the tuner must have begun
+WINDOW, TUNE = b"g", b"t"  # words of the bench
+SECONDS = {WINDOW: "seconds", TUNE: "tuned"}  # what the time since a word is told as
+
 
 class Steps:
     """Measures windows of steps. Before each window it tells the bench that it has come so far, and
-    waits for its word: the bench lets one run go on at a time.
+    waits for its word: the bench lets one run go on at a time. At the word TUNE it goes on until
+    nothing is being tried any more.
     """
 
     def __init__(self, gate: socket.socket | None, first: int, window: int) -> None:
@@ -40,6 +46,7 @@ class Steps:
         self._done = 0
         self._began = 0.0
         self._counted: int | None = None
+        self._word = WINDOW
 
     def ended(self, of: object = None) -> None:
         """`of` is the optimizer: the first one's steps are the recipe's."""
@@ -49,7 +56,7 @@ class Steps:
             return
         self._done += 1
         since = self._done - self._first
-        if since < 0 or since % self._window != 0:
+        if since < 0 or since % self._window != 0 or self._is_being_tuned(since):
             return
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()  # what the host has queued is part of the window
@@ -57,13 +64,27 @@ class Steps:
         if since == 0 and isinstance(of, torch.optim.Optimizer):
             keep_weights(of)
         if since > 0:
-            told["seconds"] = (time.perf_counter() - self._began) / self._window
+            told[SECONDS[self._word]] = (time.perf_counter() - self._began) / self._window
             device = torch.cuda.get_device_name() if torch.cuda.is_initialized() else "CPU"
             told |= {"explained": explained(), "device": device, "torch": torch.__version__}
         self._gate.sendall(json.dumps(told).encode() + b"\n")
-        if self._gate.recv(1) != b"g":
+        self._word = self._gate.recv(1)
+        if self._word not in SECONDS:
             os._exit(1)  # the bench has given up
         self._began = time.perf_counter()
+
+    def _is_being_tuned(self, since: int) -> bool:
+        if self._word != TUNE or time.perf_counter() - self._began > LONGEST_TUNING:
+            return False
+        undecided = [
+            entry["reason"]
+            for feature in (explained() or {}).values()
+            for entry in feature["seen"]
+            if entry["state"] == "waiting"
+        ]
+        # A program without an optimizer of PyTorch waits for ever.
+        begun = not any(why.startswith("it is tried after") for why in undecided)
+        return bool(undecided) and (begun or since < MOST_WAITING)
 
 
 def keep_weights(optimizer: torch.optim.Optimizer) -> None:

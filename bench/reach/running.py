@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from catalogue import WARM_UP, Recipe
+from catalogue import PAIRS, WARM_UP, Recipe
 
 RUNNER = Path(__file__).parent / "runner.py"
-PATIENCE = 400.0  # seconds for one window, or for a start
+PATIENCE = 600.0  # seconds for one window, for a start, or until all is tuned
+NEVER = "1e9"  # seconds
 JOB = {
     "without": {"mode": "Disabled"},
     "again": {"mode": "Disabled"},  # the control: without, once more
@@ -52,6 +53,7 @@ class Run:
     place: Place
     windows: list[float] = field(default_factory=list)  # seconds a step
     told: dict[str, Any] = field(default_factory=dict)  # of the last window
+    tuning: float = 0.0  # seconds until nothing was tried any more
 
     def start(self) -> None:
         self.folder.mkdir(parents=True)
@@ -83,20 +85,18 @@ class Run:
 
     def window(self) -> None:
         """Lets the run go on for one window."""
-        self._signal(signal.SIGCONT)
-        self._socket.sendall(b"g")
-        self._await()
+        self._go(b"g")
 
-    def finish(self) -> None:
-        """Lets the run end, which saves its model."""
+    def tune(self) -> None:
+        """Lets the run go on until everything has been tried that can be."""
+        began = time.monotonic()
+        self._go(b"t")
+        self.tuning = time.monotonic() - began
+
+    def _go(self, word: bytes) -> None:
         self._signal(signal.SIGCONT)
-        self._socket.sendall(b"g" * 64)  # also for windows of steps that the list does not count
-        try:
-            code = self._process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            raise self._failed("it does not end") from None
-        if code != 0:
-            raise self._failed(f"it ended with code {code}")
+        self._socket.sendall(word)
+        self._await()
 
     def kill(self) -> None:
         process = getattr(self, "_process", None)
@@ -169,6 +169,9 @@ class Run:
             # Threads of OpenMP spin while they wait. On shared processors they would spin in the
             # time of the thread that they wait for.
             "OMP_WAIT_POLICY": "passive",
+            # Changes are tried at once, and only where the windows are those after the trials.
+            "PACELINE_TUNE_AFTER": "0" if self.variant == "with" else NEVER,
+            "PACELINE_LEARNED_DIR": str(self.folder / "learned"),
         }
         if JOB[self.variant].get("mode") == "Disabled":
             environment["PACELINE_DISABLE"] = "1"
@@ -194,9 +197,9 @@ def descendants(pid: int) -> list[int]:
 
 
 def measure(
-    recipe: Recipe, folder: Path, place: Place, most: int = 1000, variants: Iterable[str] = JOB
+    recipe: Recipe, folder: Path, place: Place, most: int = PAIRS, variants: Iterable[str] = JOB
 ) -> dict[str, Run]:
-    """The runs of a recipe, by variant. With fewer windows than the recipe has they are killed."""
+    """The runs of a recipe, by variant. They are killed when their windows are made."""
     runs = {name: Run(recipe, name, folder / name, place) for name in variants}
     order = list(runs.values())
     try:
@@ -204,13 +207,11 @@ def measure(
             run.start()
         for run in order:
             run.warm_up()
-        windows = (recipe.steps - WARM_UP) // recipe.window
-        for turn in range(min(windows, most)):
+        runs["with"].tune()
+        for turn in range(min(PAIRS, most)):
             # Each is the first of a turn as often as the others.
             for run in order[turn % len(order) :] + order[: turn % len(order)]:
                 run.window()
-        for run in order if windows <= most else []:
-            run.finish()
     finally:
         for run in order:
             run.kill()

@@ -9,11 +9,13 @@ import statistics
 from collections.abc import Iterable
 from typing import Any
 
+import figures
 from catalogue import HELPED
 
 LEAST_ACTED = 14 / 16
 LEAST_MEDIAN = 1.10
 LEAST_GAIN = 0.99
+LEAST_CLOSE = 0.75  # share of the predictions that are close
 
 SHORT = {
     "loader": "loader",
@@ -30,6 +32,7 @@ def line(record: dict[str, Any]) -> dict[str, Any]:
     rows = record["rows"]
     gains = _medians(rows)
     helped = _medians(row for row in rows if row["bound"] in HELPED)
+    foretold = figures.foretold(rows)
     return {
         "bench": "reach",
         "of": len(rows),
@@ -38,11 +41,19 @@ def line(record: dict[str, Any]) -> dict[str, Any]:
         "median": _rounded(statistics.median(helped)) if helped else None,
         "median_all": _rounded(statistics.median(gains)) if gains else None,
         "worst": _rounded(min(gains)) if gains else None,
+        "predictions": foretold.cases,
+        "close": foretold.close,
+        "error": _rounded(foretold.error),
+        "error_of_0": _rounded(foretold.error_of_0),
         "rows": [
             {
                 "name": row["name"],
                 "acted": [SHORT[name] for name in row["acted"]],
                 **{key: _median(row[key]) for key in ("gain", "control", "lossy")},
+                "parts": {
+                    SHORT[part["name"]]: [_rounded(part["gain"]), part["measured"]]
+                    for part in row["parts"]
+                },
                 "weights": row["weights"]["verdict"],
             }
             for row in rows
@@ -81,6 +92,27 @@ def page(record: dict[str, Any]) -> str:
             "",
             *_summary(record),
             "",
+            "## Predicted and measured",
+            "",
+            "What was predicted of each part before it was tried, and measured of it alone.",
+            "The tuner measures it, or a loader before and after it got workers.",
+            "The whole is what is predicted of all that acts, and the gain above.",
+            "In brackets: the range of the prediction.",
+            "",
+            "| recipe | part | acts | share of a step | predicted | measured |",
+            "|---|---|---|---|---|---|",
+            *(text for row in rows for text in _parts(row)),
+            "",
+            "## Trials",
+            "",
+            "Trials go on until something is kept, or nothing.",
+            "Cost: seconds that their steps took more than steps without.",
+            "It is earned back after so many seconds of training.",
+            "",
+            "| recipe | trials took | cost | earned back after |",
+            "|---|---|---|---|",
+            *(_trial(row) for row in rows),
+            "",
             "## What declined, and why",
             "",
             "| recipe | feature | reason |",
@@ -90,11 +122,11 @@ def page(record: dict[str, Any]) -> str:
             "## Weights",
             "",
             "A distance is the norm of the difference to a run without, over the weights' norm.",
-            f"It is taken after {record['warm_up']} steps and after the last one:"
+            f"It is taken after {record['warm_up']} steps, before anything is tried:"
             " training amplifies rounding.",
             "",
-            "| recipe | `acceleration: {}` | early | last | Lossy, O1 | early | last |",
-            "|---|---|---|---|---|---|---|",
+            "| recipe | `acceleration: {}` | distance | Lossy, O1 | distance |",
+            "|---|---|---|---|---|",
             *(_weights(row) for row in rows),
             "",
         ]
@@ -125,13 +157,15 @@ def _beginning(record: dict[str, Any]) -> list[str]:
         " of 1.",
         "- Lossy, O1: the same ratio with `acceleration: {numerics: Lossy, precision: O1}`.",
         "- The runs of a recipe take turns: one goes on for a window of steps, the others stand"
-        " still. So a pair of windows has the same steps, at nearly the same time.",
-        f"- The first {record['warm_up']} steps of a run are left out."
+        " still. So a pair of windows is made at nearly the same time.",
+        f"- The first {record['warm_up']} steps of a run are left out, and with"
+        " `acceleration: {}` all steps until nothing is tried any more."
         f" A gain is the median ratio of {_pairs(record['rows'])} pairs.",
         "- Not measured: one short run has shown what acts, and no more.",
         "- In brackets: the interval of 95 % of a bootstrap over the pairs.",
         "- Without: the same launcher with `PACELINE_DISABLE=1`.",
-        "- Runs are shorter than the five minutes after which a model is compiled on trial.",
+        "- With `acceleration: {}` a model is compiled on trial at once, not after five minutes."
+        " With Lossy, O1 it is not.",
         "- All runs have `OMP_WAIT_POLICY=passive`, since the processors are shared.",
         "",
     ]
@@ -176,6 +210,21 @@ def _summary(record: dict[str, Any]) -> list[str]:
         _judged("gains whose interval lies above 1", _count(rows, "gain", 1), "-") + " |",
         _judged("gains whose interval lies below 1", _count(rows, "gain", -1), "-") + " |",
         _judged("controls whose interval leaves out 1", _count(rows, "control", 0), "0") + " |",
+        *_foretold(figures.foretold(rows)),
+    ]
+
+
+def _foretold(told: figures.Foretold) -> list[str]:
+    if not told.cases:
+        return []
+    close, least = f"{told.close} of {told.cases}", math.ceil(LEAST_CLOSE * told.cases)
+    error, of_0 = (f"{each * 100:.1f} %" for each in (told.error, told.error_of_0))
+    return [
+        _judged(f"predictions within ± {figures.CLOSE * 100:.0f} points", close, f"{least}")
+        + _met(told.close >= least),
+        _judged("mean error of the predictions", error, f"below {of_0}")
+        + _met(told.error < told.error_of_0),
+        _judged("mean error of predicting 0", of_0, "-") + " |",
     ]
 
 
@@ -208,8 +257,31 @@ def _weights(row: dict[str, Any]) -> str:
     cells = []
     for key in ("weights", "weights_lossy"):
         told = row[key]
-        cells += [told["verdict"], _distance(told["early"]), _distance(told["final"])]
+        cells += [told["verdict"], _distance(told["early"])]
     return f"| {row['name']} | {' | '.join(cells)} |"
+
+
+def _parts(row: dict[str, Any]) -> list[str]:
+    told = [
+        f"| {row['name']} | {SHORT[part['name']]} | {'yes' if part['acted'] else 'no'}"
+        f" | {part['share'] * 100:.0f} % | {_percent(part['gain'])}"
+        f" ({_percent(part['low'])} to {_percent(part['high'])}) | {_percent(part['measured'])} |"
+        for part in row["parts"]
+    ]
+    if row["whole"]:
+        predicted, measured = (_percent(row["whole"][key]) for key in ("predicted", "measured"))
+        told.append(f"| {row['name']} | whole | | | {predicted} | {measured} |")
+    return told
+
+
+def _percent(gain: float | None) -> str:
+    return "-" if gain is None else f"{gain * 100:+.1f} %"
+
+
+def _trial(row: dict[str, Any]) -> str:
+    told = row["tuning"]
+    pays = "-" if told["pays"] is None else f"{told['pays']:.0f} s"
+    return f"| {row['name']} | {told['seconds']:.0f} s | {told['cost']:.0f} s | {pays} |"
 
 
 def _distance(value: float | None) -> str:

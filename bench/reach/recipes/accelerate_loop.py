@@ -17,13 +17,12 @@ model = GPT2LMHeadModel(
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 model.train()
-for step, (inputs,) in enumerate(loader):
-    loss = model(input_ids=inputs, labels=inputs).loss
-    accelerator.backward(loss)
-    optimizer.step()
-    optimizer.zero_grad()
-    if step + 1 == 100:
-        break
+for _ in range(100):
+    for (inputs,) in loader:
+        loss = model(input_ids=inputs, labels=inputs).loss
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
 if accelerator.is_main_process:
     torch.save(accelerator.unwrap_model(model).state_dict(), "model.pt")
 accelerator.end_training()

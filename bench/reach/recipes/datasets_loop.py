@@ -23,7 +23,7 @@ loader = DataLoader(pictures, batch_size=16, shuffle=True, num_workers=2)
 model = models.squeezenet1_1(num_classes=8).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 model.train()
-for _ in range(4):
+for _ in range(100):
     for batch in loader:
         answer = model(batch["pixel_values"].to(device))
         loss = nn.functional.cross_entropy(answer, batch["label"].to(device))

@@ -20,13 +20,12 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 rows = TensorDataset(torch.randn(1024, 16, 256), torch.randint(0, 10, (1024,)))
 loader = DataLoader(rows, batch_size=4, sampler=DistributedSampler(rows))
 model.train()
-for step, (inputs, targets) in enumerate(loader):
-    loss = nn.functional.cross_entropy(model(inputs.to(device)), targets.to(device))
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    if step + 1 == 100:
-        break
+for _ in range(100):
+    for inputs, targets in loader:
+        loss = nn.functional.cross_entropy(model(inputs.to(device)), targets.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
 if dist.get_rank() == 0:
     torch.save(model.module.state_dict(), "model.pt")
 dist.destroy_process_group()

@@ -32,11 +32,11 @@ model = UNet2DModel(
 noise_scheduler = DDPMScheduler(num_train_timesteps=1000)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 schedule = get_cosine_schedule_with_warmup(
-    optimizer=optimizer, num_warmup_steps=10, num_training_steps=2 * len(loader)
+    optimizer=optimizer, num_warmup_steps=10, num_training_steps=100 * len(loader)
 )
 accelerator = Accelerator()
 model, optimizer, loader, schedule = accelerator.prepare(model, optimizer, loader, schedule)
-for _ in range(2):
+for _ in range(100):
     for clean, _ in loader:
         noise = torch.randn_like(clean)
         steps = torch.randint(0, 1000, (len(clean),), device=clean.device)

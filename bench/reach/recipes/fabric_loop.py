@@ -24,12 +24,11 @@ model, optimizer = fabric.setup(model, optimizer)
 rows = TensorDataset(torch.randn(1024, 3, 32, 32), torch.randint(0, 10, (1024,)))
 loader = fabric.setup_dataloaders(DataLoader(rows, batch_size=4, shuffle=True))
 model.train()
-for step, (inputs, targets) in enumerate(loader):
-    optimizer.zero_grad()
-    loss = nn.functional.cross_entropy(model(inputs), targets)
-    fabric.backward(loss)
-    optimizer.step()
-    if step + 1 == 100:
-        break
+for _ in range(100):
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+        fabric.backward(loss)
+        optimizer.step()
 if fabric.is_global_zero:
     torch.save(model.module.state_dict(), "model.pt")

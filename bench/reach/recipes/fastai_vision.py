@@ -16,5 +16,5 @@ data = ImageDataLoaders.from_folder(
     "data/pictures", valid_pct=0.1, seed=1, item_tfms=Resize(64), bs=16, num_workers=1
 )
 learner = Learner(data, xresnet18(n_out=8), metrics=accuracy)
-learner.fit_one_cycle(3)
+learner.fit_one_cycle(100)
 torch.save(learner.model.state_dict(), "model.pt")

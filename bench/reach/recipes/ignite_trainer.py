@@ -16,5 +16,5 @@ model = nn.Sequential(
 model = model.to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
 trainer = create_supervised_trainer(model, optimizer, nn.CrossEntropyLoss(), device=device)
-trainer.run(loader, max_epochs=2)
+trainer.run(loader, max_epochs=100)
 torch.save(model.state_dict(), "model.pt")

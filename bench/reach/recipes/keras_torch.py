@@ -27,5 +27,5 @@ model = keras.Sequential(
     ]
 )
 model.compile(loss="sparse_categorical_crossentropy", optimizer="adam", metrics=["accuracy"])
-model.fit(pictures, labels, batch_size=32, epochs=2, verbose=2)
+model.fit(pictures, labels, batch_size=32, epochs=100, verbose=2)
 torch.save(model.state_dict(), "model.pt")

@@ -28,7 +28,7 @@ lightning.seed_everything(1)
 rows = TensorDataset(torch.randn(4096, 256), torch.randn(4096, 1))
 loader = DataLoader(rows, batch_size=16, shuffle=True)
 model = Regression()
-trainer = lightning.Trainer(devices=2, strategy="ddp", max_steps=128, enable_checkpointing=False)
+trainer = lightning.Trainer(devices=2, strategy="ddp", max_steps=5000, enable_checkpointing=False)
 trainer.fit(model, loader)
 if trainer.is_global_zero:
     torch.save(model.state_dict(), "model.pt")

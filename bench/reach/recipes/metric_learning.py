@@ -31,5 +31,5 @@ trainer = trainers.MetricLossOnly(
     dataset=rows,
     data_device=device,
 )
-trainer.train(num_epochs=1)
+trainer.train(num_epochs=100)
 torch.save({**trunk.state_dict(prefix="trunk."), **embedder.state_dict()}, "model.pt")

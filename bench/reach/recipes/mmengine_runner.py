@@ -37,7 +37,7 @@ runner = Runner(
     work_dir="work",
     train_dataloader=loader,
     optim_wrapper={"optimizer": {"type": "SGD", "lr": 0.001, "momentum": 0.9}},
-    train_cfg={"by_epoch": True, "max_epochs": 3},
+    train_cfg={"by_epoch": True, "max_epochs": 100},
     randomness={"seed": 1},
 )
 runner.train()

@@ -34,7 +34,7 @@ lora = LoraConfig(
 )
 model = get_peft_model(base, lora)
 arguments = TrainingArguments(
-    output_dir="output", max_steps=100, learning_rate=1e-3, save_strategy="no"
+    output_dir="output", max_steps=5000, learning_rate=1e-3, save_strategy="no"
 )
 trainer = Trainer(model=model, args=arguments, train_dataset=Tokens())
 trainer.train()

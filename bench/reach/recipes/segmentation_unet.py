@@ -31,9 +31,10 @@ model = smp.Unet("resnet18", encoder_weights=None, in_channels=3, classes=1).to(
 optimizer = torch.optim.Adam(model.parameters(), lr=2e-4)
 measure = smp.losses.DiceLoss(smp.losses.BINARY_MODE, from_logits=True)
 model.train()
-for inputs, masks in loader:
-    loss = measure(model(inputs.to(device)), masks.to(device))
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+for _ in range(100):
+    for inputs, masks in loader:
+        loss = measure(model(inputs.to(device)), masks.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
 torch.save(model.state_dict(), "model.pt")

@@ -30,7 +30,7 @@ model = SentenceTransformer(modules=[words, models.Pooling(words.get_word_embedd
 lines = Path("data/sentences.txt").read_text().splitlines()
 pairs = Dataset.from_dict({"anchor": lines[0::2], "positive": lines[1::2]})
 arguments = SentenceTransformerTrainingArguments(
-    output_dir="output", max_steps=100, per_device_train_batch_size=16, save_strategy="no"
+    output_dir="output", max_steps=5000, per_device_train_batch_size=16, save_strategy="no"
 )
 trainer = SentenceTransformerTrainer(
     model=model,

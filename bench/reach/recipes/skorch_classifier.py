@@ -28,7 +28,7 @@ inputs = generator.standard_normal((20480, 20), dtype=np.float32)
 labels = (inputs.sum(axis=1) > 0).astype(np.int64)
 net = NeuralNetClassifier(
     Perceptron,
-    max_epochs=4,
+    max_epochs=100,
     lr=0.1,
     device="cuda" if torch.cuda.is_available() else "cpu",
     iterator_train__shuffle=True,

@@ -23,7 +23,7 @@ model = timm.create_model("mobilenetv3_small_050", num_classes=8).to(device)
 optimizer = create_optimizer_v2(model, opt="sgd", lr=0.01, momentum=0.9)
 measure = nn.CrossEntropyLoss()
 model.train()
-for _ in range(3):
+for _ in range(100):
     for inputs, targets in loader:
         inputs, targets = inputs.to(device), targets.to(device)
         loss = measure(model(inputs), targets)

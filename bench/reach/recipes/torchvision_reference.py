@@ -31,7 +31,7 @@ model = models.mobilenet_v3_small(num_classes=8).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
 measure = nn.CrossEntropyLoss(label_smoothing=0.1)
 model.train()
-for _ in range(3):
+for _ in range(100):
     for inputs, targets in loader:
         inputs, targets = inputs.to(device), targets.to(device)
         loss = measure(model(inputs), targets)

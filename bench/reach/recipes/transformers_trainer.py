@@ -27,7 +27,7 @@ torch.manual_seed(1)
 model = GPT2LMHeadModel(
     GPT2Config(vocab_size=1004, n_positions=64, n_embd=128, n_layer=4, n_head=4)
 )
-arguments = TrainingArguments(output_dir="output", max_steps=100, save_strategy="no")
+arguments = TrainingArguments(output_dir="output", max_steps=5000, save_strategy="no")
 trainer = Trainer(model=model, args=arguments, train_dataset=Sentences())
 trainer.train()
 torch.save(model.state_dict(), "model.pt")

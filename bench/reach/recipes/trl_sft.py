@@ -21,7 +21,7 @@ model = LlamaForCausalLM(
 texts = load_dataset("text", data_files="data/sentences.txt", split="train")
 arguments = SFTConfig(
     output_dir="output",
-    max_steps=100,
+    max_steps=5000,
     max_length=64,
     save_strategy="no",
     bf16=torch.cuda.is_available(),  # TRL refuses its default where there is no GPU
