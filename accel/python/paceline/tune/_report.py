@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline._core import effects, predictions, reports
+from paceline._core import effects, reports
 from paceline.tune._trial import Verdict
 
 switch = reports.COMPILE.switch
@@ -17,12 +17,6 @@ def waits(why: str) -> None:
     """Says what the trial waits for, until there is a verdict."""
     global _stage
     _stage = why
-
-
-def begins() -> None:
-    """The steps until now are those without any change."""
-    waits("it is being tried")
-    predictions.hold()
 
 
 def left(name: str, why: str) -> None:

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import torch
 
-from paceline._core import contract, marks
+from paceline._core import contract, marks, predictions
 from paceline._core.environment import has_restarted, setting
 from paceline._core.log import say
 from paceline.tune import _learned, _report
@@ -117,7 +117,8 @@ class Tuner:
         if known is None:
             seconds = yield from self._pass(USUAL_STEPS)
             usual = self._ranks.greatest(statistics.median(seconds))
-            _report.begins()
+            _report.waits("it is being tried")
+            predictions.hold()
             kept = (yield from self._try(usual, again=False)).kept
         else:
             self._begin_with(known)
@@ -157,7 +158,7 @@ class Tuner:
     def _begin_with(self, known: dict[str, Any]) -> None:
         if self._ranks.rank == 0 and self._memory is not None:
             self._memory.use(known)
-        _report.begins()
+        predictions.hold()
         self._change.use(True)
         self._settle()
         text = _learned.told(known)
