@@ -156,6 +156,7 @@ Result<Config> read_config(const frameworks::Environment& environment) {
   config.state_dir = reader.text(env::kStateDir, true);
   config.slot_dir = reader.text(env::kSlotDir);
   config.termination_log = reader.text(env::kTerminationLog);
+  config.device_root = reader.text(env::kDeviceRoot);
   config.http = reader.address(env::kHttpListen, false);
   if (config.pod_name.empty())
     config.pod_name = config.role + "-" + std::to_string(config.replica_index);

@@ -59,7 +59,8 @@ struct Config {
   std::string state_dir;
   std::string slot_dir;  // empty: the pod has no slot of the node's agent
   std::string termination_log;
-  Address http;  // empty host: no HTTP endpoint
+  std::string device_root = "/";  // below it are the files of the network's devices
+  Address http;                   // empty host: no HTTP endpoint
 
   /// One replica runs mpirun, which starts the ranks of all replicas through their launchers.
   bool uses_mpirun() const { return framework == "MPI" && !passthrough; }

@@ -130,7 +130,7 @@ class Launcher::Impl {
   std::optional<SteadyTime> last_tick_;
   bool joining_ = false;  // before this, the member's startup time does not run
   std::jthread preflight_;
-  std::string last_changes_;
+  std::vector<std::string> last_changes_;
   std::size_t unserved_ = 0;  // number of ranks without the node's agent, as last logged
 };
 
@@ -358,8 +358,7 @@ void Launcher::Impl::start_ranks(const rendezvous::StartRanks& start) {
   auto planned = plan_start(plan_, config_, table, start.restarts);
   if (!planned) return not_started(planned.error());
   const PlannedRanks& specs = planned->ranks;
-  if (specs.changes != last_changes_) log_.line("environment of the ranks: " + specs.changes);
-  last_changes_ = specs.changes;
+  log_changes(specs, last_changes_, log_);
   const auto& node = table.nodes[static_cast<std::size_t>(config_.node_rank)];
   if (config_.framework == "Horovod" && !config_.passthrough) {
     if (auto served = horovod_.begin(table, node); !served) return not_started(served.error());

@@ -2,8 +2,12 @@
 #include "launcher/rank_plan.hpp"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
+#include <utility>
 
 #include "common/command/command.hpp"
+#include "common/contract/env.hpp"
 #include "common/net/ports.hpp"
 #include "launcher/process/cpu_binding.hpp"
 
@@ -37,6 +41,8 @@ Result<RankPlan> prepare_ranks(const Config& config, const frameworks::Environme
   plan.local_rank_at = resolved->local_rank_at;
   plan.environment = environment;
   plan.interface = net::interface_of(config.pod_ip);
+  plan.machine = fabric::read_machine(config.device_root, plan.interface);
+  plan.nccl_settings = fabric::user_settings(environment, config.device_root);
   plan.allowed_cpus = process::allowed_cpus();
   plan.numa_nodes = process::numa_nodes("/");
   plan.telemetry_socket = config.state_dir + "/telemetry.sock";
@@ -49,6 +55,46 @@ int cpus_of(const RankPlan& plan, const Config& config) {
   return config.cpu_limit > 0 ? std::min(config.cpu_limit, std::max(1, allowed)) : allowed;
 }
 
+namespace {
+
+/// Why NCCL gets no settings for its way to other hosts; empty: nothing forbids them.
+std::string why_left_alone(const RankPlan& plan, const Config& config) {
+  const auto says = [&](const env::Variable& variable, std::string_view value) {
+    const auto found = plan.environment.find(std::string(variable.name));
+    return found != plan.environment.end() && found->second == value;
+  };
+  if (says(env::kDisable, "1")) return "PACELINE_DISABLE=1";
+  // Other devices make other rings, which add in another order.
+  if (says(env::kNumerics, "Bitwise")) return "spec.acceleration.numerics is Bitwise";
+  // Some hand it to the ranks of all hosts, which may have other devices.
+  if (config.uses_mpirun()) return "mpirun has one environment for all hosts";
+  return "";
+}
+
+fabric::Job network_job(const RankPlan& plan, const Config& config,
+                        const rendezvous::RankTable& table, int cpus_per_rank) {
+  std::set<std::string_view> hosts;
+  for (const rendezvous::Node& node : table.nodes) {
+    if (contract::trains(node.kind)) hosts.insert(node.address);
+  }
+  return {.hosts = static_cast<int>(hosts.size()),
+          .cpus = cpus_per_rank,
+          .gpu_direct_off = config.gpu_direct == "Disabled",
+          .left_alone = why_left_alone(plan, config),
+          .user_sets = plan.nccl_settings};
+}
+
+std::vector<std::string> lines_of(const frameworks::ComposedEnvironment& composed) {
+  std::vector<std::string> lines = composed.network;
+  if (composed.changes.empty()) return lines;
+  std::string line = "environment of the ranks:";
+  for (const std::string& change : composed.changes) line += " " + change;
+  lines.insert(lines.begin(), std::move(line));
+  return lines;
+}
+
+}  // namespace
+
 PlannedRanks plan_ranks(const RankPlan& plan, const Config& config,
                         const rendezvous::RankTable& table, int restarts) {
   const auto& node = table.nodes[static_cast<std::size_t>(config.node_rank)];
@@ -56,13 +102,17 @@ PlannedRanks plan_ranks(const RankPlan& plan, const Config& config,
   const int cpus = cpus_of(plan, config);
   const auto binding = process::plan_binding(plan.allowed_cpus, plan.numa_nodes, processes);
 
+  const int threads = frameworks::threads_per_rank(cpus, processes);
+  const fabric::Advice network =
+      fabric::advise(plan.machine, network_job(plan, config, table, threads));
+
   PlannedRanks planned;
   for (int local_rank = 0; local_rank < processes; ++local_rank) {
     const std::string failure_file = config.state_dir + "/failed-" + std::to_string(local_rank);
     const frameworks::RankSetting setting{.framework = config.framework,
                                           .passthrough = config.starts_one_process(),
                                           .tf_config = config.tf_config,
-                                          .threads = frameworks::threads_per_rank(cpus, processes),
+                                          .threads = threads,
                                           .runtime_dir = config.runtime_dir,
                                           .rank_table_path = plan.rank_table,
                                           .telemetry_socket = plan.telemetry_socket,
@@ -70,7 +120,7 @@ PlannedRanks plan_ranks(const RankPlan& plan, const Config& config,
                                           .effects_file = config.effects_file(),
                                           .learned_dir = config.state_dir + "/learned",
                                           .interface = plan.interface,
-                                          .gpu_direct_off = config.gpu_direct == "Disabled",
+                                          .network = network,
                                           .max_restarts = config.max_restarts,
                                           .job_uid = config.job_uid};
     const frameworks::Process process{table, node, setting, local_rank, restarts};
@@ -89,12 +139,15 @@ PlannedRanks plan_ranks(const RankPlan& plan, const Config& config,
       spec.request.environment.push_back(name + "=" + value);
     spec.request.cpus = binding[static_cast<std::size_t>(local_rank)];
     planned.ranks.push_back(std::move(spec));
-    if (local_rank == 0) {
-      for (const std::string& change : composed.changes)
-        planned.changes += (planned.changes.empty() ? "" : " ") + change;
-    }
+    if (local_rank == 0) planned.changes = lines_of(composed);
   }
   return planned;
+}
+
+void log_changes(const PlannedRanks& planned, std::vector<std::string>& last, Log& log) {
+  if (planned.changes == last) return;
+  for (const std::string& line : planned.changes) log.line(line);
+  last = planned.changes;
 }
 
 }  // namespace paceline::launcher

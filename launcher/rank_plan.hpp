@@ -23,6 +23,8 @@ struct RankPlan {
   int local_rank_at = -1;               // where --local_rank=N stands in argv; -1: nowhere
   frameworks::Environment environment;  // the container's own environment
   std::string interface;
+  fabric::Machine machine;
+  fabric::NcclSettings nccl_settings;  // of the user and of the image
   std::string telemetry_socket;
   std::string rank_table;
   std::vector<int> allowed_cpus;
@@ -39,8 +41,12 @@ int cpus_of(const RankPlan& plan, const Config& config);
 
 struct PlannedRanks {
   std::vector<process::RankSpec> ranks;
-  std::string changes;  // list variables and defaults that were changed, for one log line
+  // for the log: list variables and defaults that were changed, and NCCL's settings
+  std::vector<std::string> changes;
 };
+
+/// Logs the changes unless they are `last`, which they then become.
+void log_changes(const PlannedRanks& planned, std::vector<std::string>& last, Log& log);
 
 PlannedRanks plan_ranks(const RankPlan& plan, const Config& config,
                         const rendezvous::RankTable& table, int restarts);

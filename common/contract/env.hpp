@@ -157,6 +157,10 @@ inline constexpr Variable kExplainFile{
 inline constexpr Variable kEffectsFile{"PACELINE_EFFECTS_FILE",
                                        "file in which rank 0's training process says what acts and "
                                        "what it gains, a JSON document of at most 16 KiB"};
+inline constexpr Variable kNetwork{
+    "PACELINE_NETWORK",
+    "how NCCL reaches other hosts, and which of its settings were made and why, a JSON object for "
+    "paceline.explain(); absent: on one host, or without GPUs"};
 inline constexpr Variable kDisable{
     "PACELINE_DISABLE", "1: nothing is changed inside the training process", "", {"1"}};
 inline constexpr Variable kTfConfig{
@@ -197,6 +201,11 @@ inline constexpr Variable kSimd{
     "a lesser instruction set than the processor's best, with the same results",
     "",
     {"scalar", "avx2"}};
+
+// Tests of the launcher.
+inline constexpr Variable kDeviceRoot{
+    "PACELINE_DEVICE_ROOT",
+    "folder whose sys, dev and etc describe the network that NCCL's settings follow", "/"};
 
 // Tests of the operator.
 inline constexpr Variable kFailpoint{
@@ -314,6 +323,7 @@ inline constexpr std::array kAll{kSettings,
                                  kFailureFile,
                                  kExplainFile,
                                  kEffectsFile,
+                                 kNetwork,
                                  kDisable,
                                  kTfConfig,
                                  kLibrary,
@@ -324,6 +334,7 @@ inline constexpr std::array kAll{kSettings,
                                  kCommunicationPlan,
                                  kSocketIfname,
                                  kSimd,
+                                 kDeviceRoot,
                                  kFailpoint,
                                  kFailpointCountFile,
                                  kNumerics,

@@ -5,6 +5,8 @@
 #include <array>
 #include <string_view>
 
+#include <nlohmann/json.hpp>
+
 #include "common/contract/env.hpp"
 #include "launcher/frameworks/frameworks.hpp"
 #include "launcher/frameworks/list_variable.hpp"
@@ -29,11 +31,40 @@ constexpr std::array kFrameworkFiles{
 /// Not "1": PyTorch loads no entry points, through which Paceline comes into the program.
 constexpr std::string_view kTorchAutoload = "TORCH_DEVICE_BACKEND_AUTOLOAD";
 
+/// For paceline.explain(), which tells the program's user what was set and why.
+std::string network_json(const fabric::Advice& advice) {
+  nlohmann::json settings = nlohmann::json::array();
+  for (const fabric::Setting& setting : advice.settings)
+    settings.push_back(
+        {{"name", setting.name}, {"value", setting.value}, {"reason", setting.reason}});
+  nlohmann::json document{{"transport", advice.transport}, {"settings", std::move(settings)}};
+  if (advice.old_gid_index >= 0) document["old_gid_index"] = advice.old_gid_index;
+  // Paths and names come from files, and need not be UTF-8.
+  return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// Where NCCL talks to other hosts, each setting has a log line with its reason.
+void set_network(const RankSetting& setting, Variables& variables) {
+  const fabric::Advice& advice = setting.network;
+  const bool reaches_hosts = !advice.transport.empty();
+  if (reaches_hosts) variables.note_network("NCCL between hosts: " + advice.transport);
+  for (const fabric::Setting& one : advice.settings) {
+    if (variables.has(one.name)) continue;
+    if (!reaches_hosts) {
+      variables.set_default(one.name, one.value);
+      continue;
+    }
+    variables.set(one.name, one.value);
+    variables.note_network(one.name + "=" + one.value + ": " + one.reason);
+  }
+}
+
 /// What every framework and the runtime of Paceline read.
 void set_common(const Process& process, Variables& variables) {
   const RankSetting& setting = process.setting;
   // Only launchers need the secret. A program that logs its environment must not publish it.
   variables.unset(std::string(env::kToken.name));
+  variables.unset(std::string(env::kNetwork.name));  // of a launcher around this one
   variables.set(env::kRankTable.name, setting.rank_table_path);
   variables.set(env::kTelemetrySocket.name, setting.telemetry_socket);
   variables.set(env::kAttempt.name, process.table.attempt);
@@ -55,13 +86,7 @@ void set_common(const Process& process, Variables& variables) {
     variables.set_default("OMP_NUM_THREADS", std::to_string(setting.threads));
   }
   variables.set_default("PYTHONUNBUFFERED", "1");
-  if (!setting.interface.empty()) {
-    variables.set_default("GLOO_SOCKET_IFNAME", setting.interface);
-    variables.set_default("NCCL_SOCKET_IFNAME", "=" + setting.interface);
-  }
-  // "Never use GPU Direct RDMA (always disabled)": NCCL's documentation of its environment
-  // variables.
-  if (setting.gpu_direct_off) variables.set_default("NCCL_NET_GDR_LEVEL", "LOC");
+  set_network(setting, variables);
 }
 
 void inject_runtime(const Process& process, Variables& variables) {
@@ -71,6 +96,8 @@ void inject_runtime(const Process& process, Variables& variables) {
   if (process.rank() == 0) variables.set(env::kEffectsFile.name, setting.effects_file);
   if (!variables.has(std::string(env::kLearnedDir.name)))
     variables.set(env::kLearnedDir.name, setting.learned_dir);
+  if (!setting.network.transport.empty())
+    variables.set(env::kNetwork.name, network_json(setting.network));
   const std::string python = setting.runtime_dir + "/python";
   const std::string path = prepend({python + "/site", python}, variables.get("PYTHONPATH"));
   variables.set("PYTHONPATH", path);

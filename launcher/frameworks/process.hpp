@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/fabric/nccl.hpp"
 #include "launcher/rendezvous/rank_table.hpp"
 
 namespace paceline::frameworks {
@@ -25,7 +26,7 @@ struct RankSetting {
   std::string learned_dir;   // unless PACELINE_LEARNED_DIR names another
   // network interface that has this pod's address; "" if unknown
   std::string interface;
-  bool gpu_direct_off = false;  // spec.network.gpuDirect: Disabled
+  fabric::Advice network;  // settings of NCCL and Gloo
   int max_restarts = 0;
   std::string job_uid;
 };

@@ -18,11 +18,13 @@ struct ComposedEnvironment {
   Environment variables;
   // list variables and defaults that were changed, for one log line
   std::vector<std::string> changes;
+  // how NCCL reaches other hosts, and each of its settings with its reason: a log line each
+  std::vector<std::string> network = {};
 };
 
 class Variables {
  public:
-  explicit Variables(const Environment& base) : composed_{base, {}} {}
+  explicit Variables(const Environment& base) : composed_{base, {}, {}} {}
 
   /// Replaces the user's value: the rank table decides.
   void set(std::string_view name, std::string value) {
@@ -45,6 +47,8 @@ class Variables {
   bool has(const std::string& name) const { return composed_.variables.contains(name); }
 
   void note(std::string change) { composed_.changes.push_back(std::move(change)); }
+
+  void note_network(std::string line) { composed_.network.push_back(std::move(line)); }
 
   ComposedEnvironment take() { return std::move(composed_); }
 

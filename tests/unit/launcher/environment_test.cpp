@@ -35,6 +35,7 @@ Rank rank() {
   setting.telemetry_socket = "/run/sock";
   setting.failure_file = "/run/failed";
   setting.interface = "eth0";
+  setting.network = fabric::advise({.interface = {.name = "eth0"}}, {});
   setting.max_restarts = 7;
   setting.job_uid = "uid-1";
   return {rendezvous::make_rank_table(3, 29503, {first, second}), setting};
@@ -145,10 +146,25 @@ TEST(Environment, WhatKeepsPyTorchFromLoadingTheRuntimeIsSaid) {
   EXPECT_EQ(said({{"TORCH_DEVICE_BACKEND_AUTOLOAD", "0"}, {"PACELINE_DISABLE", "1"}}), 0);
 }
 
+TEST(Environment, SettingsOfNcclHaveALineEachWhereItTalksToOtherHosts) {
+  Rank told = rank();
+  const auto one_host = compose_environment({}, told);
+  EXPECT_TRUE(one_host.network.empty());
+  EXPECT_FALSE(one_host.variables.contains("PACELINE_NETWORK"));
+  told.setting.network.transport = "RDMA over 8 ports";
+  const auto hosts = compose_environment({{"GLOO_SOCKET_IFNAME", "ib0"}}, told);
+  EXPECT_EQ(hosts.network,
+            (std::vector<std::string>{"NCCL between hosts: RDMA over 8 ports",
+                                      "NCCL_SOCKET_IFNAME==eth0: it has this pod's address"}));
+  EXPECT_EQ(hosts.variables.at("NCCL_SOCKET_IFNAME"), "=eth0");
+  EXPECT_EQ(hosts.variables.at("GLOO_SOCKET_IFNAME"), "ib0");
+  for (const std::string& change : hosts.changes) EXPECT_FALSE(change.contains("IFNAME")) << change;
+}
+
 TEST(Environment, GpuDirectIsTurnedOffWhereAskedAndNotSetOtherwise) {
   EXPECT_FALSE(compose_environment({}, rank()).variables.contains("NCCL_NET_GDR_LEVEL"));
   Rank off = rank();
-  off.setting.gpu_direct_off = true;
+  off.setting.network = fabric::advise({}, {.gpu_direct_off = true});
   EXPECT_EQ(compose_environment({}, off).variables.at("NCCL_NET_GDR_LEVEL"), "LOC");
   EXPECT_EQ(
       compose_environment({{"NCCL_NET_GDR_LEVEL", "PXB"}}, off).variables.at("NCCL_NET_GDR_LEVEL"),
