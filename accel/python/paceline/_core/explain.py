@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
 TRACING = "step tracing"
 _TITLED = (reports.OPTIMIZERS, reports.LOADERS, reports.WORKERS, reports.COMMUNICATION)
-_ALL = (*_TITLED, reports.PRECISION, reports.OPERATORS, reports.GRAPHS, reports.COMPILE)
+_ALL = (
+    *_TITLED,
+    reports.PRECISION,
+    reports.OPERATORS,
+    reports.GRAPHS,
+    reports.COMPILE,
+    reports.NETWORK,
+)
 
 model_given = ""  # class of the last model given to paceline.accelerate
 

@@ -68,6 +68,12 @@ GRAPHS = Feature(
     "Bitwise",
     "off (no paceline.graph.WholeStep has captured one)",
 )
+NETWORK = Feature(
+    "network",
+    "settings of NCCL between hosts",
+    "Reordered",
+    "off (NCCL has one host, or no GPU)",
+)
 COMPILE = Feature(
     "compile",
     "compiled models, tried and kept where they gain",

@@ -41,6 +41,8 @@ def on_torch() -> None:
         _try(_explain, "what acted is not told")
     if told(contract.EFFECTS_FILE):
         _try(_effects, "what acts is not told")
+    if told(contract.NETWORK):
+        _try(_network, "what NCCL was told is not explained")
     # A feature is imported only if the job asks for it.
     if is_asked(contract.OPTIMIZER):
         _try(_optimizers, "PyTorch's optimizers are left as they are")
@@ -100,6 +102,12 @@ def _effects() -> None:
     from paceline._core import effects
 
     effects.install(told(contract.EFFECTS_FILE))
+
+
+def _network() -> None:
+    from paceline._core import network
+
+    network.install()
 
 
 def _optimizers() -> None:
