@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs all benchmarks of the communicator between hosts, one after another.
 
-They are all-reduces, the choice by measurement, several devices, a training and replayed models.
+They are all-reduces, the choice by measurement, several devices, sums by way of hosts over
+PyTorch's groups, a training and replayed models.
 Each runs as a program of its own, whose output is shown. If one fails, it is named at the end and
 the others still run. At the end come bus bandwidth over size, a line for each part, and one line of
 JSON. Its ratio is that of the first part: Gloo's time over ours for the largest array.
@@ -32,6 +33,7 @@ def parts(hosts: int, ranks: int, mib: int, rounds: int | None) -> dict[str, lis
         "allreduce": words(5, *here, "--mib", mib),
         "choice": words(10, *here, "--choice", "--mib", mib),
         "rails": words(5, "--hosts", 2, "--ranks", 2, "--rails", 2, "--mib", mib),
+        "by-hosts": words(5, "--hosts", 2, "--ranks", 4, "--by-hosts", "--mib", mib),
         "train": words(5, "--hosts", 2, "--ranks", 2, "--train"),
     }
     for model, shrink in SHRINK.items():

@@ -26,6 +26,7 @@ import statistics
 from typing import Any
 
 import open_mpi
+from by_hosts import by_hosts
 from choosing import choosing
 from fabric import NETWORKS, Fabric, run_ranks
 from local import local
@@ -149,6 +150,11 @@ def arguments() -> argparse.Namespace:
         help="what is chosen against flat and hierarchical, over many sizes",
     )
     parser.add_argument(
+        "--by-hosts",
+        action="store_true",
+        help="by way of hosts over Gloo's groups, as on GPUs over NCCL's, against flat",
+    )
+    parser.add_argument(
         "--train", action="store_true", help="steps of a model instead of allreduces"
     )
     parser.add_argument(
@@ -197,6 +203,9 @@ def main() -> None:
         megabits = told.megabits or calibrated(fabric, told.ranks)
         if told.choice:
             choosing(fabric, told.ranks, megabits, told.rounds, sizes[-1])
+            return
+        if told.by_hosts:
+            by_hosts(fabric, told.ranks, megabits, told.rounds, sizes)
             return
         if told.train:
             train(fabric, told.ranks, megabits, told.rounds)

@@ -12,12 +12,17 @@ import resource
 import socket
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from native import Communicator, folder_store
 from paceline.comm._addresses import addresses_of
+from paceline.comm._hierarchy import Hierarchy
+from paceline.comm._layout import Layout, own_host
+from paceline.comm._members import Members
 
 CODECS = {"fp16": 1, "bf16": 2, "int8": 3}
 SMALL = ("doubling", "tree")  # algorithms for small arrays only
@@ -70,6 +75,15 @@ def open_mpi() -> Run:
         MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, [memory, data.numel(), MPI.FLOAT])
 
     return run
+
+
+def by_hosts(ranks: int) -> Run:
+    """Over PyTorch's own process groups, as on GPUs."""
+    names: list[Any] = [None] * ranks
+    dist.all_gather_object(names, own_host())
+    sums = Hierarchy(Members(), Layout.of(names), torch.device("cpu"), timedelta(minutes=10))
+    sums.prove(coded=False)
+    return lambda data: sums.all_reduce(data, async_op=True).wait()
 
 
 def sent_bytes() -> list[int]:
@@ -131,6 +145,8 @@ def main() -> None:
             return open_mpi()
         if name == "gloo":
             return lambda data: dist.all_reduce(data)
+        if name == "gloo-by-hosts":
+            return by_hosts(told.ranks)
         return swapping(ours({"alltoall": "flat", "alltoall-tcp": "tcp"}[name]), told.ranks)
 
     contenders = {name: contender(name) for name in told.contenders.split(",")}

@@ -16,16 +16,19 @@ from __future__ import annotations
 
 import datetime
 import functools
+import os
 import statistics
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import paceline
 import torch
 import torch.distributed as dist
 from checks import Check, emit, run
 from paceline import comm
-from paceline.comm import _codes, _hierarchy
+from paceline.comm import _codes, _hierarchy, _measured, _patch
 from paceline.comm._layout import Layout
 from paceline.comm._members import Members
 from ranks import Ranks
@@ -114,17 +117,71 @@ def hosts_of_different_sizes_are_pytorchs(rank: int) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+def sums_by_hosts(hosts: Sequence[str] = PAIRS, **options: Any) -> _hierarchy.Hierarchy:
+    timeout = datetime.timedelta(seconds=LIMIT_S)
+    sums = _hierarchy.Hierarchy(Members(), Layout.of(list(hosts)), DEVICE, timeout, **options)
+    sums.prove(False)
+    return sums
+
+
+@all_ranks
+def sums_of_any_size_are_the_groups(rank: int) -> None:
+    """Integers, whose sums have the same bits in any order, up to the borders of shards."""
+    dtypes = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64)
+    for hosts in (PAIRS, ("a", "b", "a", "b"), ("a", "b", "b", "b")):
+        sums = sums_by_hosts(hosts)
+        for dtype in dtypes:
+            for count in (0, 1, 2, 3, 4, 5, 1999, 2000, 2001, 100_003):
+                generator = torch.Generator().manual_seed(100 * count + rank)
+                ours = torch.randint(-9, 10, (count,), generator=generator).to(DEVICE, dtype)
+                theirs = ours.clone()
+                sums.all_reduce(ours, async_op=True).wait()
+                dist.all_reduce(theirs)
+                assert torch.equal(ours, theirs), (hosts, dtype, count)
+
+
 @all_ranks
 def the_quicker_way_is_found(rank: int) -> None:
-    timeout = datetime.timedelta(seconds=LIMIT_S)
-    sums = _hierarchy.Hierarchy(Members(), Layout.of(list(PAIRS)), DEVICE, timeout, measured=True)
-    sums.prove(False)
-    for _ in range(12):
-        begun = sums.all_reduce(torch.full((1 << 20,), rank + 1.0, device=DEVICE), async_op=True)
-        assert begun.wait() and bool(torch.all(begun.result()[0] == 10))
-    assert "measured: 4096 KiB" in sums.plan(), sums.plan()
-    if rank == 0 and not ON_CPU:
-        emit({"sums": sums.plan()})
+    sizes = [1 << 20, 4 << 20, 25 << 20]
+    sums = sums_by_hosts(sizes=sizes)
+    began = time.perf_counter()
+    choice = sums.measure()
+    took = time.perf_counter() - began
+    everyone: list[Any] = [None] * RANKS
+    dist.all_gather_object(everyone, str(choice))
+    assert set(everyone) == {str(choice)}, everyone
+    for size in sizes:
+        ours = torch.full((size // 4,), rank + 1.0, device=DEVICE)
+        sums.all_reduce(ours, async_op=True).wait()
+        assert bool(torch.all(ours == 10)), size
+    if not ON_CPU:
+        assert choice.rows and took < 2, (took, choice.rows)
+        if rank == 0:
+            emit({"sums": sums.plan(), "measured_s": round(took, 2)})
+    sums.close()
+    ours = torch.ones(8, device=DEVICE)
+    dist.all_reduce(ours)
+    assert bool(torch.all(ours == RANKS)), "the model's group is as before"
+
+
+@all_ranks
+def auto_alone_trains_as_pytorch(rank: int) -> None:
+    """Both where the way by hosts is taken for quicker and where it is not."""
+    plain = trained(rank, False)
+    os.environ.update(PACELINE_COMMUNICATION="Auto", NCCL_NET="Socket")
+    os.environ.pop("PACELINE_DISABLE", None)
+    _patch.own_host = lambda: PAIRS[rank]
+    usual = _measured.MARGIN, _measured.BUDGET_S
+    for margin, state in ((0.0, "on"), (1e9, "off")):
+        _measured.MARGIN, _measured.BUDGET_S = margin, 1e9  # on a busy machine, too
+        _patch.install()
+        model = DistributedDataParallel(model_of(), device_ids=None if ON_CPU else [0])
+        told = paceline.explain(as_dict=True)["communication"]["seen"]
+        ours = trained(rank, False)
+        _patch.uninstall()
+        assert [one["state"] for one in told][-1:] == [state], (model, told)
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
+    _measured.MARGIN, _measured.BUDGET_S = usual
 
 
 @all_ranks
@@ -152,6 +209,22 @@ def halves_between_hosts_are_near(rank: int) -> None:
 
 
 if not ON_CPU:
+
+    @all_ranks
+    def times_of_sums_flat_and_by_hosts(rank: int) -> None:
+        """Printed, and no reason to fail: all of these ranks share one device and its loopback."""
+        sums = sums_by_hosts()
+        for mib in (1, 4, 25):
+            array = torch.zeros(mib << 18, device=DEVICE)
+            ways: tuple[Callable[[], Any], ...] = (
+                lambda array=array: dist.all_reduce(array),
+                lambda array=array: sums.all_reduce(array, async_op=True).wait(),
+            )
+            flat, by_hosts = map(seconds_of, ways)
+            if rank == 0:
+                row = {"sum_mib": mib, "flat_ms": round(flat * 1e3, 2)}
+                row["by_hosts_ms"] = round(by_hosts * 1e3, 2)
+                emit({**row, "ratio_to_flat": round(flat / by_hosts, 3)})
 
     @all_ranks
     def the_host_waits_in_no_backward(rank: int) -> None:

@@ -115,45 +115,31 @@ def test_three_hosts_with_ranks_in_turn(train_by_fork: Train) -> None:
     )
 
 
-def test_the_quicker_way_is_taken_by_all_ranks(train_by_fork: Train) -> None:
-    """A pretended clock advances in each sum by the time that it is said to take. A rank that comes early
-    waits in the sum.
-    """
+@pytest.mark.parametrize("hosts", ["aabb", "abab", "abbb", "aaabbb", "aabbbb", "abbbbb"])
+def test_sums_of_any_size_are_those_of_the_group(train_by_fork: Train, hosts: str) -> None:
+    """Integers, whose sums have the same bits in any order, up to the borders of shards."""
     passes(
         train_by_fork,
-        """
-        from datetime import timedelta
-        from paceline.comm import _measured
+        f"""
         from paceline.comm._hierarchy import Hierarchy
         from paceline.comm._layout import Layout
         from paceline.comm._members import Members
-        clock, went = [0.0], []
-        _measured._mark = lambda device: clock[0]
-        def takes(name, seconds):
-            way = getattr(Hierarchy, name)
-            def taken(self, flat):
-                went.append(name)
-                clock[0] += seconds(flat.numel())
-                way(self, flat)
-            setattr(Hierarchy, name, taken)
-        sums = Hierarchy(Members(), Layout.of(["a", "a", "b", "b"]), torch.device("cpu"), timedelta(seconds=60), 4000, measured=True)
+        layout = Layout.of(list("{hosts}"))
+        sums = Hierarchy(Members(), layout, torch.device("cpu"), timedelta(seconds=60))
         sums.prove(False)
-        # Rank 2 comes last in sums by way of hosts, so the times of other ranks include a wait. Such sums take longer for 9000 values.
-        takes("_sum", lambda count: (0.001 if rank == 2 else 0.009) * count / 3000)
-        takes("_sum_in_group", lambda count: 0.002)
-        for count, chosen in ((3000, "_sum"), (9000, "_sum_in_group")):
-            for number in range(16):
-                x = (torch.arange(count) % 7).float() + rank
-                assert sums.all_reduce(x, async_op=True).wait() and torch.equal(x, 4 * (torch.arange(count) % 7) + 6.0)
-            first, rest = went[:10], went[10:]
-            assert first == ["_sum", "_sum_in_group"] * 5 and rest == [chosen] * 6, went
-            del went[:]
-        sums.all_reduce(torch.ones(999), async_op=True).wait()
-        assert went == ["_sum_in_group"], "as small as it is"
-        told = "# over PyTorch's groups of gloo, measured: 11 KiB by hosts (1.00 ms against 2.00), 35 KiB flat (2.00 ms against 3.00)"
-        assert told in sums.plan(), sums.plan()
+        shards, generator = len(layout.channels), torch.Generator().manual_seed(7)
+        borders = [shards * n + more for n in (1, 4, 1000) for more in (-1, 0, 1)]
+        sizes = [0, 1, 2, 3, *borders, *torch.randint(5, 70000, (12,), generator=generator).tolist()]
+        for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64):
+            for count in sizes:
+                own = torch.randint(-9, 10, (count,), generator=torch.Generator().manual_seed(rank)).to(dtype)
+                ours, theirs = own.clone(), own.clone()
+                work = sums.all_reduce(ours, async_op=True)
+                assert work.wait() and work.result()[0] is ours
+                dist.all_reduce(theirs)
+                assert torch.equal(ours, theirs), (dtype, count)
 """,
-        ranks=4,
+        ranks=len(hosts),
     )
 
 
@@ -252,9 +238,12 @@ def test_a_job_gets_it_where_it_asks(train_by_fork: Train) -> None:
         train_by_fork,
         MODELS
         + """
-        from paceline.comm import _hierarchy, _patch
+        from paceline.comm import _hierarchy, _measured, _patch
         _hierarchy.carries = lambda model: True
         _patch.LEAST_BYTES = 20000  # some of the buckets are smaller
+        _measured.MARGIN = 0.0  # as if the way by hosts were measured to be quicker
+        _measured.BUDGET_S = 1e9  # on a busy machine, too
+        _patch.why_not_tcp = lambda: "RDMA"
         def told(hosts, **environment):
             for name in ("PACELINE_COMMUNICATION", "PACELINE_NUMERICS", "PACELINE_COMMUNICATION_COMPRESSION",
                          "AIAK_HIERARCHICAL_ALLREDUCE", "AIAK_FP16_COMPRESSION"):
@@ -273,8 +262,8 @@ def test_a_job_gets_it_where_it_asks(train_by_fork: Train) -> None:
         ours = agreed(steps(ddp))
         assert torch.allclose(ours, plain, rtol=1e-5, atol=1e-6)
         for hosts, asked, said in (
-            (3, auto, "some rank has not asked for the way by hosts"),
-            (3, auto if rank == 1 else {**auto, **by_name}, "some rank has not asked for the way by hosts"),
+            (3, auto, "NCCL seems to reach other hosts by RDMA"),
+            (3, auto if rank == 1 else {**auto, **by_name}, "NCCL seems to reach other hosts by RDMA"),
             (1, by_name, "one host, so there is no leg between hosts"),
             (6, by_name, "one rank on every host"),
         ):
@@ -295,7 +284,7 @@ def test_a_job_gets_it_where_it_asks(train_by_fork: Train) -> None:
         ddp, line = told(2, **auto, **{**lossy, "PACELINE_COMMUNICATION_COMPRESSION": "Int8"})
         assert "compression Int8:start=2, algorithm=hierarchical hosts=3,3" in line, line
         ddp, line = told(2, **auto, **{**lossy, "PACELINE_COMMUNICATION_COMPRESSION": "Int8" if rank else "FP16"})
-        assert "by PyTorch (some rank has not asked" in line or "class Reordered" in line, line
+        assert "class Reordered" in line, line
 """,
         ranks=6,
         PACELINE_COMMUNICATION="Auto",

@@ -12,16 +12,19 @@ deadlock. All ranks of a model's group make the sub-groups in the same order, tr
 first backward, and use them for all models of that group.
 
 On a GPU all sums go onto one stream in the program's order, so our collectives never overlap. The
-host does not wait: `Work.wait` makes the current stream wait. On the CPU, which only tests use,
-PyTorch's calls block.
+order is not given up to overlap the three steps: NCCL before 2.26 can deadlock then, and later ones
+unless NCCL_LAUNCH_ORDER_IMPLICIT is set (docs/designs/gradients.md). The host does not wait:
+`Work.wait` makes the current stream wait. On the CPU, which only tests use, PyTorch's calls block.
 
 If a collective fails, PyTorch raises its own error. PyTorch's timeout ends it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import weakref
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Callable, Literal, overload
 
@@ -31,7 +34,7 @@ import torch.distributed as dist
 from paceline.comm._between_hosts import Channel, grain_of
 from paceline.comm._compression import Compression, PowerSGD
 from paceline.comm._layout import Layout
-from paceline.comm._measured import Measured
+from paceline.comm._measured import Choice, Meter
 from paceline.comm._members import Members
 from paceline.comm._native import CODECS
 
@@ -97,8 +100,8 @@ class Hierarchy:
     """Sums a model's gradients on GPUs, as a Communicator does on the CPU. All ranks of `members`
     construct it in the same order, then call `prove`, and then make the same sums.
 
-    Arrays of less than `least` bytes are summed in `members`' group. With `measured`, larger arrays
-    are too if that is quicker (_measured).
+    Arrays of less than `least` bytes are summed in `members`' group. With `choice` larger ones are
+    too, where it says so. `sizes`: those that `measure` will try, in bytes; it makes the choice.
     """
 
     def __init__(
@@ -108,7 +111,8 @@ class Hierarchy:
         device: torch.device,
         timeout: timedelta,
         least: int = 0,
-        measured: bool = False,
+        sizes: Sequence[int] = (),
+        choice: Choice | None = None,
     ) -> None:
         self.rank, self.ranks = members.rank, members.ranks
         self._group = members.group
@@ -121,26 +125,47 @@ class Hierarchy:
         ]
         self._even = len(layout.hosts[host]) == len(layout.channels)
         self._place = layout.hosts[host].index(self.rank)
-        self._inside, across = _sub_groups(members, layout, device.type, timeout)
+        self._groups = _groups_of(members, layout, device.type, timeout)
+        self._inside, across = self._groups.inside, self._groups.across
         self._channel = None if across is None else Channel(across, len(layout.hosts), host)
         self._stream = _stream_of(device)
-        self._measured = Measured(("flat", "by hosts"), members.group) if measured else None
+        self.choice = choice
+        self._meter = self._make_meter(sizes) if sizes else None
         # Newer versions of PyTorch warn about the old names.
         self._scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
         self._gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
+    def _make_meter(self, sizes: Sequence[int]) -> Meter:
+        with contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
+            # PyTorch keeps this memory for the sums, so that no rank alone is short of it later.
+            torch.empty(2 * max(sizes) + 4 * self.ranks, dtype=torch.uint8, device=self._device)
+        ways = [
+            lambda array, way=way: self._begin(array, way).wait()
+            for way in (self._sum_in_group, self._sum)
+        ]
+        return Meter((ways[0], ways[1]), self._group, self._device, sizes)
+
+    def measure(self) -> Choice:
+        """Measures for which sizes the way by hosts is quicker, and takes it for these only."""
+        assert self._meter is not None
+        self.choice, self._meter = self._meter.run(), None
+        return self.choice
+
     def prove(self, coded: bool) -> None:
         """Makes a small sum of each kind, and checks it. NCCL connects in its first sum, which
-        would delay a backward. With `coded` it tries a coded sum too.
+        would delay a backward. With `coded` it tries a coded sum too. It checks them after the last
+        one, so that a rank that finds an error keeps no other waiting.
         """
+        sums = []
         for count in (1, 4 * self.ranks + 1):
             ones = torch.ones(count, device=self._device)
-            self._look_at(self._begin(ones, self._sum), 0.0)
+            sums.append((self._begin(ones, self._sum), 0.0))
         if coded:
-            residual = torch.zeros(self.residual_count(ones.numel()), device=self._device)
-            self._look_at(
-                self.all_reduce_coded(torch.ones_like(ones), residual, CODECS["Int8"]), 0.01
-            )
+            residual = torch.zeros(self.residual_count(count), device=self._device)
+            ones = torch.ones(count, device=self._device)
+            sums.append((self.all_reduce_coded(ones, residual, CODECS["Int8"]), 0.01))
+        for work, tolerance in sums:
+            self._look_at(work, tolerance)
 
     def _look_at(self, work: Work, tolerance: float) -> None:
         """Raises RuntimeError if a sum of ones is off by more than `tolerance` of a one."""
@@ -152,6 +177,20 @@ class Hierarchy:
                 f" {self.ranks}, allowed is {tolerance:g}"
             )
 
+    def close(self) -> None:
+        """Gives the sub-groups and their memory back, unless another model sums in them. All ranks
+        call it, after their sums.
+        """
+        self._groups.users -= 1
+        if self._groups.users > 0:
+            return
+        for made in _made.values():
+            for key in [key for key, groups in made.items() if groups is self._groups]:
+                del made[key]
+        for group in (self._inside, self._groups.across):
+            if group is not None:
+                dist.destroy_process_group(group)
+
     def shape(self) -> str:
         """Returns how many ranks each host has, for example "4,4"."""
         return str(self._layout)
@@ -162,8 +201,8 @@ class Hierarchy:
             f"algorithm=hierarchical hosts={self._layout} # over PyTorch's groups of"
             f" {BACKENDS[self._device.type]}"
         )
-        if self._measured is not None and self._measured.told():
-            how += f", measured: {self._measured.told()}"
+        if self.choice is not None:
+            how += f", measured as times as quick as flat: {self.choice}"
         return how
 
     def residual_count(self, count: int) -> int:
@@ -192,9 +231,10 @@ class Hierarchy:
             there = tensor.to(self._device)
             dist.all_reduce(there, group=self._group)
             return tensor.copy_(there)
-        if tensor.numel() * tensor.element_size() < self._least:
-            return self._begin(tensor, self._sum_in_group)
-        return self._begin(tensor, self._sum if self._measured is None else self._sum_measured)
+        size = tensor.numel() * tensor.element_size()
+        chosen = self.choice is None or self.choice.by_hosts(size)
+        by_hosts = chosen and size >= self._least
+        return self._begin(tensor, self._sum if by_hosts else self._sum_in_group)
 
     def all_reduce_coded(self, tensor: Tensor, residual: Tensor, codec: int, keep: int = 0) -> Work:
         """Begins a sum of float32 whose values are coded between hosts, as
@@ -219,10 +259,6 @@ class Hierarchy:
             event = self._stream.record_event()
         tensor.record_stream(self._stream)
         return Work(tensor, event)
-
-    def _sum_measured(self, flat: Tensor) -> None:
-        assert self._measured is not None
-        self._measured.sum(flat, (self._sum_in_group, self._sum))
 
     def _sum_in_group(self, flat: Tensor) -> None:
         dist.all_reduce(flat, group=self._group)
@@ -257,7 +293,17 @@ class Hierarchy:
             flat.copy_(whole[:count])
 
 
-_made: weakref.WeakKeyDictionary[Any, dict[Any, tuple[Any, Any]]] = weakref.WeakKeyDictionary()
+class _Groups:
+    """The group of this rank's host, and that of its channel or None. `users`: how many models sum
+    in them.
+    """
+
+    def __init__(self, inside: Any, across: Any) -> None:
+        self.inside, self.across = inside, across
+        self.users = 0
+
+
+_made: weakref.WeakKeyDictionary[Any, dict[Any, _Groups]] = weakref.WeakKeyDictionary()
 _streams: dict[torch.device, Any] = {}
 
 
@@ -265,9 +311,9 @@ def _has_all(members: Members) -> bool:
     return members.numbers == tuple(range(dist.get_world_size()))
 
 
-def _sub_groups(members: Members, layout: Layout, kind: str, timeout: timedelta) -> tuple[Any, Any]:
-    """Returns the group of this rank's host, and the group of its channel or None. The first model
-    of a group makes them, and later models reuse them.
+def _groups_of(members: Members, layout: Layout, kind: str, timeout: timedelta) -> _Groups:
+    """Returns the sub-groups. The first model of a group makes them, and later models reuse
+    them.
     """
     made = _made.setdefault(dist.distributed_c10d._get_default_group(), {})
     key = (members.numbers, layout, kind)
@@ -287,7 +333,8 @@ def _sub_groups(members: Members, layout: Layout, kind: str, timeout: timedelta)
                     )
                     own = group if members.rank in ranks else own
             mine.append(own)
-        made[key] = (mine[0], mine[1])
+        made[key] = _Groups(mine[0], mine[1])
+    made[key].users += 1
     return made[key]
 
 

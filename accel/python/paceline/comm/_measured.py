@@ -1,86 +1,156 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures which of two ways of a sum is quicker. _hierarchy uses it.
+"""Measures at a job's start for which sizes the sum by way of hosts is clearly quicker than the
+process group's own. _hierarchy and _patch use it.
 
-The first sums of each size take both ways in turn, and are timed on their device. A rank that comes
-early waits inside a sum for the others, so the least time of all ranks is the sum's own. All ranks
-see the same times, and choose the same way at the same sum. The host waits for the device once for
-each size, to read the times. Sums that are captured into a CUDA graph are not timed. They take the
-second way if none is chosen yet.
+Both ways take turns in rounds, from small arrays to large ones, until BUDGET_S is spent. Each round
+ends with a small all-reduce of the times, which keeps the slowest rank's. So all ranks see the same
+times, end at the same round, and choose the same way. It also says whether a rank could not read
+its times: then all ranks raise.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
 
 Tensor = torch.Tensor
-Size = tuple[int, torch.dtype]
+Ways = tuple[Callable[[Tensor], object], Callable[[Tensor], object]]
 
-SKIPPED = 2  # sums of a size that are not counted, one for each way, because they connect
-EACH = 4  # counted sums for each way
+BUDGET_S = 1.5
+ROUNDS = 12  # at most for each size, beside one that connects
+LEAST_ROUNDS = 3
+# Three quarters of the rounds must be so many times as quick by way of hosts.
+MARGIN = 1.05
+NEAR = math.sqrt(2)  # sizes within this factor of each other need no measurement of their own
+MOST_SIZES = 4
+MOST_BYTES = 64 << 20  # of one array: above it the ratio stays, and memory does not
 
 
-class Measured:
-    """The measurements of one model. `names` are those of the two ways, and `group` has all
-    ranks.
+@dataclass(frozen=True)
+class Row:
+    """How many times as quick the way by hosts was for arrays of `size` bytes: the median of the
+    rounds, and what three quarters of them reached.
     """
 
-    def __init__(self, names: tuple[str, str], group: Any) -> None:
-        self._names = names
-        self._group = group
-        self._begun: dict[Size, int] = {}
-        self._times: dict[Size, list[tuple[Any, Any]]] = {}
-        self._chosen: dict[Size, tuple[int, list[float]]] = {}  # the way, and the seconds of both
+    size: int
+    median: float
+    reached: float
 
-    def sum(
-        self, flat: Tensor, ways: tuple[Callable[[Tensor], None], Callable[[Tensor], None]]
-    ) -> None:
-        """Sums by one of the ways, on the current stream. All ranks call it with arrays of the same
-        sizes, in the same order.
+    @property
+    def gains(self) -> bool:
+        return self.reached >= MARGIN
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was measured, by ascending size."""
+
+    rows: tuple[Row, ...]
+
+    def by_hosts(self, size: int) -> bool:
+        """Tells whether an array of `size` bytes is summed by way of hosts. A measured size that is
+        near decides, else both neighbours, and above all of them the largest.
         """
-        size = (flat.numel(), flat.dtype)
-        if size in self._chosen:
-            ways[self._chosen[size][0]](flat)
-        elif flat.is_cuda and torch.cuda.is_current_stream_capturing():
-            ways[1](flat)
-        elif len(self._times.get(size, ())) == 2 * EACH:
-            self._choose(size, flat.device)
-            ways[self._chosen[size][0]](flat)
-        else:
-            self._time(size, flat, ways)
+        near = [row for row in self.rows if size <= NEAR * row.size and row.size <= NEAR * size]
+        if near:
+            return min(near, key=lambda row: abs(math.log(size / row.size))).gains
+        below = [row for row in self.rows if row.size < size]
+        above = [row for row in self.rows if row.size > size]
+        return bool(below) and all(row.gains for row in (below[-1], *above[:1]))
 
-    def _time(
-        self,
-        size: Size,
-        flat: Tensor,
-        ways: tuple[Callable[[Tensor], None], Callable[[Tensor], None]],
-    ) -> None:
-        begun = self._begun[size] = self._begun.get(size, 0) + 1
-        begin = _mark(flat.device)
-        ways[begun % 2](flat)
-        if begun > SKIPPED:
-            self._times.setdefault(size, []).append((begin, _mark(flat.device)))
+    def __str__(self) -> str:
+        return ", ".join(
+            f"{row.size / (1 << 20):.1f} MiB {'by hosts' if row.gains else 'flat'}"
+            f" ({row.median:.2f})"
+            for row in self.rows
+        )
 
-    def told(self) -> str:
-        """Returns the measured times, for readers; empty while nothing is chosen."""
-        found = []
-        for (count, dtype), (way, seconds) in self._chosen.items():
-            size = count * torch.empty(0, dtype=dtype).element_size() >> 10
-            other = seconds[1 - way] * 1e3
-            found.append(
-                f"{size} KiB {self._names[way]} ({seconds[way] * 1e3:.2f} ms against {other:.2f})"
-            )
-        return ", ".join(found)
 
-    def _choose(self, size: Size, device: torch.device) -> None:
-        times = torch.tensor([_seconds(*marks) for marks in self._times.pop(size)], device=device)
-        dist.all_reduce(times, op=dist.ReduceOp.MIN, group=self._group)
-        # The first sum that counted went the second way.
-        second, first = times.view(EACH, 2).median(0).values.tolist()
-        self._chosen[size] = (0 if first < second else 1, [first, second])
+def sizes_to_measure(buckets: Sequence[int], least: int) -> list[int]:
+    """Returns which sizes stand for those of a job's buckets, in bytes: `least`, below which
+    nothing is summed by way of hosts, and few others. Empty if no bucket is so large.
+    """
+    kept: list[int] = []
+    for size in sorted((min(size, MOST_BYTES) for size in buckets if size >= least), reverse=True):
+        if not kept or size * NEAR < kept[-1]:
+            kept.append(size)
+    if not kept:
+        return []
+    if len(kept) >= MOST_SIZES:  # the largest, the smallest, and those in between evenly
+        steps = [(len(kept) - 1) * number / (MOST_SIZES - 2) for number in range(MOST_SIZES - 1)]
+        kept = [kept[round(step)] for step in steps]
+    return [least, *(size for size in reversed(kept) if size > NEAR * least)]
+
+
+class Meter:
+    """Measures two ways of a sum: that of `group`, and by way of hosts. The constructor takes the
+    memory, so that measuring fails on no rank for lack of it.
+    """
+
+    def __init__(self, ways: Ways, group: Any, device: torch.device, sizes: Sequence[int]) -> None:
+        self._ways = ways
+        self._group = group
+        self._sizes = list(sizes)
+        self._array = torch.zeros(max(sizes), dtype=torch.uint8, device=device)
+        self._told = torch.zeros(4, device=device)
+        self._began = 0.0
+
+    def run(self) -> Choice:
+        """Measures. All ranks call it, with the same sizes."""
+        self._began = time.perf_counter()
+        rows: list[Row] = []
+        spent = cost = 0.0  # seconds since the beginning, and of one round of the last size
+        for number, size in enumerate(self._sizes):
+            expected = cost * size / self._sizes[max(0, number - 1)]
+            if spent + (1 + LEAST_ROUNDS) * expected > BUDGET_S:
+                break
+            until = spent + (BUDGET_S - spent) / (len(self._sizes) - number)
+            array = self._array[: size // 4 * 4].view(torch.float32)
+            ratios: list[float] = []
+            for turn in range(1 + ROUNDS):
+                before = spent
+                flat, by_hosts, spent = self._round(array, turn)
+                cost = spent - before
+                if turn > 0:  # the first one connects
+                    ratios.append(flat / by_hosts)
+                enough = len(ratios) >= LEAST_ROUNDS
+                if spent + cost > (until if enough else BUDGET_S):
+                    break
+            if len(ratios) < LEAST_ROUNDS:
+                break
+            ratios.sort()
+            rows.append(Row(size, statistics.median(ratios), ratios[len(ratios) // 4]))
+        return Choice(tuple(rows))
+
+    def _round(self, array: Tensor, turn: int) -> tuple[float, float, float]:
+        """Sums an array both ways. Returns the seconds of each, and those since the beginning."""
+        marks: list[Any] = [None, None]
+        for way in (0, 1) if turn % 2 else (1, 0):
+            # All ranks begin together, or the first would time its wait for the others.
+            dist.all_reduce(self._told.zero_(), group=self._group)
+            begin = _mark(array.device)
+            self._ways[way](array)
+            marks[way] = (begin, _mark(array.device))
+        seconds, error = self._read(marks)
+        self._told.copy_(torch.tensor([*seconds, time.perf_counter() - self._began, bool(error)]))
+        dist.all_reduce(self._told, op=dist.ReduceOp.MAX, group=self._group)
+        flat, by_hosts, spent, failed = self._told.tolist()
+        if failed:
+            raise error or RuntimeError("another rank could not measure which way is quicker")
+        return flat, by_hosts, spent
+
+    def _read(self, marks: list[Any]) -> tuple[list[float], Exception | None]:
+        try:
+            return [_seconds(*one) for one in marks], None
+        except Exception as error:
+            return [0.0, 0.0], error
 
 
 def _mark(device: torch.device) -> Any:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells which DistributedDataParallel models can have the hook, and reads their device and timeout.
-_ddp and _patch use it.
+"""Tells which DistributedDataParallel models can have the hook, and reads their device, timeout and
+sizes of buckets. _ddp and _patch use it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import torch.distributed as dist
 
 from paceline.comm import _hierarchy
 from paceline.comm._handle import TIMEOUT
+
+FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20  # PyTorch's defaults, in bytes
 
 
 def why_not(model: Any) -> str:
@@ -55,6 +57,23 @@ def device_of(model: Any) -> torch.device:
     """Returns the device of the parameters of a model that `why_not` accepts."""
     device: torch.device = next(p.device for p in model.module.parameters() if p.requires_grad)
     return device
+
+
+def bucket_sizes(model: Any) -> list[int]:
+    """Returns about how many bytes the buckets of a model have. The reducer fills them in the order
+    of gradients, which is about that of parameters from last to first.
+    """
+    cap = int(getattr(model, "bucket_bytes_cap", BUCKET))
+    first = min(cap, FIRST_BUCKET) if getattr(model, "bucket_bytes_cap_default", True) else cap
+    filled: dict[torch.dtype, int] = {}
+    limits: dict[torch.dtype, int] = {}
+    sizes = []
+    for one in reversed([p for p in model.module.parameters() if p.requires_grad]):
+        filled[one.dtype] = filled.get(one.dtype, 0) + one.numel() * one.element_size()
+        if filled[one.dtype] >= limits.get(one.dtype, first):
+            sizes.append(filled.pop(one.dtype))
+            limits[one.dtype] = cap
+    return sizes + list(filled.values())
 
 
 def timeout_of(model: Any) -> timedelta:

@@ -10,8 +10,10 @@ Injection installs it. These settings of the job switch it on:
 
 It replaces `DistributedDataParallel.__init__` and the two methods that register hooks. A model on
 the CPU in a gloo group gets the hook when it is made. A model on a GPU in an NCCL group gets it if
-the job asks for compression or sets AIAK_HIERARCHICAL_ALLREDUCE=1. The ranks agree for each model:
-all use the hook, or none. A hook that the program registers later takes the place of ours.
+the job asks for compression, or if sums by way of hosts are measured to be quicker than NCCL's own.
+They are measured where hosts are joined by TCP, or where AIAK_HIERARCHICAL_ALLREDUCE=1 asks. The
+ranks agree for each model: all use the hook, or none. A hook that the program registers later takes
+the place of ours.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import functools
 import inspect
 import os
 import weakref
+from collections.abc import Sequence
 from typing import Any, Callable
 
 import torch
@@ -36,9 +39,10 @@ from paceline.comm._communicator import Communicator
 from paceline.comm._compression import Compression, parse
 from paceline.comm._ddp import Hooked, all_say, register
 from paceline.comm._hierarchy import Hierarchy
-from paceline.comm._layout import Layout, PeerInfo, exchange, own_host
+from paceline.comm._layout import Layout, PeerInfo, exchange, own_host, why_not_tcp
+from paceline.comm._measured import BUDGET_S, Choice, sizes_to_measure
 from paceline.comm._members import Members
-from paceline.comm._model import device_of, timeout_of, why_not
+from paceline.comm._model import bucket_sizes, device_of, timeout_of, why_not
 from paceline.comm._tuning import tune
 
 # The arguments of DistributedDataParallel whose meaning the hook knows, in PyTorch 1.13 to 2.14. A
@@ -58,6 +62,8 @@ LEAST_BYTES = 1 << 20
 
 _compression: Compression | None = None
 _by_hosts = False  # whether AIAK_HIERARCHICAL_ALLREDUCE=1 asks for sums by way of hosts
+# What was measured for a process group, by its hosts and device. Its later models use it.
+_choices: weakref.WeakKeyDictionary[Any, dict[Any, Choice]] = weakref.WeakKeyDictionary()
 _attached: weakref.WeakKeyDictionary[Any, Hooked] = weakref.WeakKeyDictionary()
 _undo: list[Callable[[], None]] = []
 _said: set[str] = set()
@@ -67,6 +73,7 @@ def install() -> None:
     """Patches DistributedDataParallel if the job's settings ask for it, else records why not."""
     global _compression, _by_hosts
     _compression = None
+    _choices.clear()
     _by_hosts = os.environ.get("AIAK_HIERARCHICAL_ALLREDUCE") == "1"
     _take_aiak()
     _report.switch = why_off(
@@ -256,14 +263,17 @@ def _attach_by_hosts(model: Any, unknown: str, hook: Callable[..., None] | None)
     why = unknown or why_not(model) or _hierarchy.why_not_group(members)
     if hook is None:
         why = why or "a subclass that registers hooks in its own way"
+    info = None
+    try:
+        info = None if why else _own_info(model, members)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
     # A rank that comes after the others gave up learns it here, and does not wait.
     if refused := agree(members.store, f"{name}/able", members.rank, members.ranks, why):
         _leave(model, refused)
         return
+    assert info is not None and hook is not None
     how = _compression
-    info = PeerInfo(
-        own_host(), _hierarchy.told(how, device_of(model)), _by_hosts or how is not None
-    )
     infos = exchange(members, name, info, AGREEMENT_TIMEOUT)
     if how is not None and len({one.compression for one in infos}) > 1:
         how = None
@@ -271,32 +281,93 @@ def _attach_by_hosts(model: Any, unknown: str, hook: Callable[..., None] | None)
             "gradients are not compressed: PACELINE_COMMUNICATION_COMPRESSION is"
             f" {info.compression} here and another on some rank"
         )
-    layout = Layout.of([one.host for one in infos])
-    if not all(one.asked for one in infos):
-        why = "some rank has not asked for the way by hosts, and which is quicker is not measured"
-    if why := layout.why_not() or why:
+    layout, buckets = Layout.of([one.host for one in infos]), infos[0].buckets
+    sizes = sizes_to_measure(buckets, LEAST_BYTES) if how is None else []
+    if why := layout.why_not() or _why_not_to_measure(infos, how, sizes):
         _leave(model, why)
         return
-    assert hook is not None
-    hierarchy = None
-    # All ranks begin each step or none does, and the hook is used if every step worked on all
-    # ranks.
-    for step in ("made", "proved"):
+    key = (layout, device_of(model))
+    choices = _choices.setdefault(members.group, {})
+    if key in choices and how is None and (why := _why_not_quicker(choices[key], buckets)):
+        _leave(model, why)
+        return
+    made = _made_by_all(model, members, layout, name, how, sizes, choices.get(key))
+    if isinstance(made, str):
+        _leave(model, made)
+        return
+    if made.choice is not None:
+        choices[key] = made.choice
+        if why := _why_not_quicker(made.choice, buckets):
+            made.close()
+            _leave(model, why)
+            return
+    _attached[model] = register(model, made, how, functools.partial(hook, model))
+
+
+def _own_info(model: Any, members: Members) -> PeerInfo:
+    return PeerInfo(
+        own_host(),
+        _hierarchy.told(_compression, device_of(model)),
+        _by_hosts or _compression is not None,
+        rdma=why_not_tcp(),
+        buckets=sorted(set(bucket_sizes(model))) if members.rank == 0 else (),
+    )
+
+
+def _why_not_to_measure(infos: list[PeerInfo], how: Compression | None, sizes: list[int]) -> str:
+    """Returns why all ranks leave NCCL alone without measuring, or an empty text."""
+    if how is None and not sizes:
+        return f"no bucket has {LEAST_BYTES >> 20} MiB, below which NCCL alone is quicker"
+    if all(one.asked for one in infos):
+        return ""
+    rdma = next((one.rdma for one in infos if one.rdma), "")
+    return rdma and f"NCCL seems to reach other hosts by {rdma}, and not by TCP"
+
+
+def _why_not_quicker(choice: Choice, buckets: Sequence[int]) -> str:
+    """Returns why no bucket is summed by way of hosts, or an empty text if one is."""
+    if any(size >= LEAST_BYTES and choice.by_hosts(size) for size in buckets):
+        return ""
+    if not choice.rows:
+        return f"three sums by way of hosts and three of NCCL's take longer than {BUDGET_S} s"
+    return f"by way of hosts is not clearly quicker; measured as times as quick as flat: {choice}"
+
+
+def _made_by_all(
+    model: Any,
+    members: Members,
+    layout: Layout,
+    name: str,
+    how: Compression | None,
+    sizes: list[int],
+    choice: Choice | None,
+) -> Hierarchy | str:
+    """Makes, tries and measures the sums by way of hosts. All ranks begin each step or none does.
+    Returns the reason if a step failed on any rank.
+    """
+    hierarchy, why = None, ""
+    for step in ("made", "proved", "measured"):
         try:
             if hierarchy is None:
-                timeout = timeout_of(model)
                 hierarchy = Hierarchy(
-                    members, layout, device_of(model), timeout, LEAST_BYTES, measured=how is None
+                    members,
+                    layout,
+                    device_of(model),
+                    timeout_of(model),
+                    LEAST_BYTES,
+                    sizes if choice is None else (),
+                    choice if how is None else None,
                 )
-            else:
+            elif step == "proved":
                 hierarchy.prove(how is not None)
+            elif how is None and choice is None:
+                hierarchy.measure()
         except Exception as error:
             why = str(error) or type(error).__name__
         if refused := agree(members.store, f"{name}/{step}", members.rank, members.ranks, why):
-            _leave(model, refused)
-            return
+            return refused
     assert hierarchy is not None
-    _attached[model] = register(model, hierarchy, how, functools.partial(hook, model))
+    return hierarchy
 
 
 def _leave(model: Any, why: str) -> None:
