@@ -99,7 +99,7 @@ class Meter:
         self._group = group
         self._sizes = list(sizes)
         self._array = torch.zeros(max(sizes), dtype=torch.uint8, device=device)
-        self._told = torch.zeros(4, device=device)
+        self._told = torch.zeros(4, dtype=torch.float64, device=device)
         self._began = 0.0
 
     def run(self) -> Choice:
@@ -139,7 +139,8 @@ class Meter:
             self._ways[way](array)
             marks[way] = (begin, _mark(array.device))
         seconds, error = self._read(marks)
-        self._told.copy_(torch.tensor([*seconds, time.perf_counter() - self._began, bool(error)]))
+        told = [*seconds, time.perf_counter() - self._began, float(bool(error))]
+        self._told.copy_(torch.tensor(told, dtype=torch.float64, device="cpu"))
         dist.all_reduce(self._told, op=dist.ReduceOp.MAX, group=self._group)
         flat, by_hosts, spent, failed = self._told.tolist()
         if failed:
@@ -157,7 +158,7 @@ def _mark(device: torch.device) -> Any:
     if device.type == "cpu":
         return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)
-    event.record()
+    event.record(torch.cuda.current_stream(device))
     return event
 
 
