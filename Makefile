@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin: each target is one script, which can be run by itself. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-frameworks mutants lint sanitize bench bench-agent bench-comm bench-loader bench-optim bench-scale reach test-rdma coverage cluster cluster-down images release
+.PHONY: help setup build demo test test-frameworks mutants lint sanitize bench bench-agent bench-comm bench-loader bench-optim bench-scale reach reach-versions test-rdma coverage cluster cluster-down images release
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -65,6 +65,10 @@ bench-scale: ## the operator on 5,000 simulated nodes: 500 jobs of 20 pods and o
 reach: ## twenty trainers and recipes from PyPI as they are, without and with Paceline; writes docs/reach.md
 	scripts/build release paceline_cli paceline-launcher paceline_runtime
 	bench/reach/measure --out bench/reach/record.json --page docs/reach.md
+
+reach-versions: ## what acts on releases 2.1 to 2.15 of PyTorch; writes docs/reach-versions.md; 10 GB, cached
+	scripts/build release paceline_runtime
+	bench/reach/versions/measure --out bench/reach/versions/record.json --page docs/reach-versions.md
 
 cluster: ## a real two-node Kubernetes on this machine, with Paceline and the examples' images
 	scripts/cluster up

@@ -168,6 +168,8 @@ def _beginning(record: dict[str, Any]) -> list[str]:
         " With Lossy, O1 it is not.",
         "- All runs have `OMP_WAIT_POLICY=passive`, since the processors are shared.",
         "",
+        "What acts on other releases of PyTorch: [reach-versions.md](reach-versions.md).",
+        "",
     ]
 
 

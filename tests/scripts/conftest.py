@@ -7,4 +7,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "bench" / "reach")]
+sys.path[:0] = [
+    str(ROOT / "scripts"),
+    str(ROOT / "bench" / "reach"),
+    str(ROOT / "bench" / "reach" / "versions"),
+]
