@@ -100,9 +100,18 @@ def feature(state: str, reason: str, *seen: dict[str, Any]) -> dict[str, Any]:
         ),
         (feature("on", "", {"state": "off", "reason": "fused=True"}), "declines", "fused=True"),
         (
-            feature("on", "", {"state": "off", "reason": "rolled back: -3 %"}),
+            feature(
+                "on", "", {"state": "off", "reason": "rolled back: -3 % in 6 pairs of windows"}
+            ),
             "acts",
-            "compiled, and rolled back where it gained nothing",
+            "compiled steps were compared, and gained nothing",
+        ),
+        (
+            feature(
+                "on", "", {"state": "off", "reason": "rolled back: its first steps cost 130 s"}
+            ),
+            "declines",
+            "rolled back: its first steps cost 130 s",
         ),
     ],
 )
@@ -131,7 +140,7 @@ def test_a_program_that_fails_without_paceline_too_is_pytorchs_affair() -> None:
 
 def row(release: str, **cells: tuple[str, str]) -> dict[str, Any]:
     told = {title: {"state": state, "reason": why} for title, (state, why) in cells.items()}
-    facts = {"torch": f"{release}+cu1", "python": "3.11.2", "symbols": 400, "bytes": 1_500_000_000}
+    facts = {"python": "3.11.2", "symbols": 400, "bytes": 1_500_000_000}
     return {"release": release, **facts, "cells": told}
 
 
@@ -158,15 +167,25 @@ def test_the_last_line_counts_the_cells() -> None:
     told = json.loads(versions_page.last_line(RECORD))
     assert (told["of"], told["acts"], told["declines"], told["breaks"]) == (4, 1, 2, 0)
     assert told["rows"][1] == {
-        "torch": "2.11.0+cu1",
+        "torch": "2.11.0",
         "loader": "not in PyTorch",
         "AdamW": "declines",
     }
 
 
 def test_what_was_not_run_again_stays_in_the_record() -> None:
-    again = {"release": "2.9.1", "torch": "2.9.1", "cells": {"AdamW": {"state": "acts"}}}
+    again = {"release": "2.9.1", "cells": {"AdamW": {"state": "acts"}}}
     record = matrix.merged(RECORD, again)
     assert [one["release"] for one in record["rows"]] == ["2.9.1", "2.11.0"]
     assert list(record["rows"][0]["cells"]) == ["loader", "AdamW"]
     assert record["rows"][0]["cells"]["AdamW"] == {"state": "acts"}
+
+
+def test_a_program_that_does_not_end_is_ended_and_no_verdict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(matrix, "PATIENCE", 0.1)
+    waits = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    with pytest.raises(matrix.TooSlow, match="not ended within 0 s"):
+        matrix.finish([waits])
+    assert waits.returncode == -9

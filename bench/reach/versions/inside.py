@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import runpy
 import sys
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 STEPS = 16
@@ -35,8 +33,7 @@ class Watch:
 
     def write(self) -> bool:
         """Returns whether there is a verdict on a compiled model."""
-        told: dict[str, Any] = {"torch": torch.__version__, "python": platform.python_version()}
-        told["steps"] = self._steps
+        told: dict[str, Any] = {"steps": self._steps}
         if os.environ.get("PACELINE_DISABLE") != "1":
             import paceline
 

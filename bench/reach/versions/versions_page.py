@@ -21,13 +21,14 @@ make reach-versions
 This installs each release once, runs the programs of `bench/reach/versions/programs` under it, and
 writes this page.
 None of them mentions Paceline.
-For the same release with real trainers, see [reach.md](reach.md).
+What acts on real trainers, and what that gains: [reach.md](reach.md).
 """
 
 WORDS = """
 - acts: the feature has served the program. What it gained is not measured here.
 - declines: the feature has left the program to PyTorch, for the reason below.
 - not in PyTorch: the program fails without Paceline, too, with the error below.
+  Where the error speaks of a stub, this release wants a GPU for it.
 - breaks: the program fails with Paceline alone. `make reach-versions` then fails.
 - Step marks act if each step of the program has a record with forward, backward and optimizer.
 - The cell of FSDP2 tells whether the library updates the shards.
@@ -111,7 +112,7 @@ def last_line(record: dict[str, Any]) -> str:
     told: dict[str, Any] = {"bench": "reach-versions", "of": len(states)}
     told |= {state.replace(" ", "_").lower(): states.count(state) for state in STATES}
     told["rows"] = [
-        {"torch": row["torch"], **{title: one["state"] for title, one in row["cells"].items()}}
+        {"torch": row["release"], **{title: one["state"] for title, one in row["cells"].items()}}
         for row in record["rows"]
     ]
     return json.dumps(told)
