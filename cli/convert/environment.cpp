@@ -70,19 +70,22 @@ struct Foreign {
   std::string_view remedy;
   bool whole = false;            // a whole name, and no part of a longer one
   std::string_view ending = {};  // of a name that begins with the text
+  bool harmless = false;         // the job runs as intended with it, too
 };
+/// Variables that hold the index of a pod among its like.
+constexpr std::array<std::string_view, 3> kIndices{"JOB_COMPLETION_INDEX", "VC_TASK_INDEX",
+                                                   "VK_TASK_INDEX"};
 constexpr std::string_view kVolcanoHosts =
     "the launcher sets the framework's own variables, such as MASTER_ADDR and TF_CONFIG";
 constexpr std::string_view kTracker = "use DMLC_TRACKER_URI and DMLC_TRACKER_PORT";
+constexpr std::string_view kIndex = "$(PACELINE_REPLICA_INDEX)";
+constexpr std::string_view kBecomesIndex = "becomes the index of the pod in its role";
 /// What a command may expect of the operator that it was written for.
 constexpr std::array kForeign{
     Foreign{"/etc/volcano/", "Volcano's svc plugin writes that folder, Paceline does not",
             "the launcher sets the framework's own variables; remove the lines that make them"},
-    Foreign{"VC_TASK_INDEX", "Volcano sets it", "use PACELINE_REPLICA_INDEX"},
-    Foreign{"VK_TASK_INDEX", "Volcano sets it", "use PACELINE_REPLICA_INDEX"},
     Foreign{"VC_", "Volcano sets it", kVolcanoHosts, false, "_HOSTS"},
     Foreign{"VC_", "Volcano sets it", "use WORLD_SIZE, or the number itself", false, "_NUM"},
-    Foreign{"JOB_COMPLETION_INDEX", "an indexed Job sets it", "use PACELINE_REPLICA_INDEX"},
     Foreign{"JOBSET_", "JobSet sets it", "use PACELINE_JOB_NAME and PACELINE_REPLICA_INDEX"},
     Foreign{"SLURM_", "Slurm sets it", "use RANK, WORLD_SIZE, LOCAL_RANK and MASTER_ADDR"},
     Foreign{"COORDINATOR_ADDRESS", "the JAXJob's operator sets it", "use JAX_COORDINATOR_ADDRESS",
@@ -99,8 +102,12 @@ constexpr std::array kForeign{
             "remove the flag: the launcher tells mpirun the hosts"},
     Foreign{"plm_rsh_", "it says how mpirun reaches other pods by ssh",
             "remove the flag: the launcher starts processes on other pods without ssh"},
-    Foreign{"sshd", "the launcher starts processes on other pods without ssh",
-            "remove the command that starts it"},
+    Foreign{"sshd",
+            "the launcher starts processes on other pods without ssh",
+            "remove the command that starts it",
+            false,
+            {},
+            true},
 };
 
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
@@ -130,6 +137,18 @@ bool is_referred(const Json& container, const std::string& name) {
       all, [&](const std::string& word) { return word.find(reference) != std::string::npos; });
 }
 
+/// Sets such a variable from the launcher's, unless the container does so itself.
+void set_index(Json& container, const std::string& name, const std::string& path, Notes& notes) {
+  Json& variables = container["env"];
+  if (!variables.is_array()) variables = Json::array();
+  for (const Json& variable : variables) {
+    if (text_of(member(&variable, "name")) == name) return;
+  }
+  variables.push_back({{"name", name}, {"value", kIndex}});
+  const Json shown = name;
+  notes.add(path, &shown, "is used here: it " + std::string(kBecomesIndex), "no action is needed");
+}
+
 /// Leaves out variables of one container.
 void leave_out(Json& container, const std::string& path, const std::string& framework,
                Notes& notes) {
@@ -150,7 +169,8 @@ void leave_out(Json& container, const std::string& path, const std::string& fram
     }
     const Json* field = member(member(member(&variable, "valueFrom"), "fieldRef"), "fieldPath");
     if (text_of(field).find("job-completion-index") != std::string::npos) {
-      notes.drop(at, field, "pods have no such annotation", "use PACELINE_REPLICA_INDEX");
+      notes.add(at, field, std::string(kBecomesIndex), "no action is needed");
+      kept.push_back({{"name", name}, {"value", kIndex}});
       continue;
     }
     kept.push_back(variable);
@@ -171,21 +191,26 @@ bool launcher_sets(const std::string& name, const std::string& framework) {
          (" " + std::string(variable->frameworks) + " ").contains(" " + framework + " ");
 }
 
-void note_foreign(const Json& container, const std::string& path, Notes& notes) {
+void adapt_foreign(Json& container, const std::string& path, Notes& notes) {
   // The whole command of such a container is replaced, with a note of its own.
   if (starts_sshd(words_of(container))) return;
   for (const char* key : {"command", "args"}) {
-    const Json* words = member(&container, key);
-    for (std::size_t i = 0; words != nullptr && words->is_array() && i < words->size(); ++i) {
+    const Json words = container.value(key, Json::array());
+    for (std::size_t i = 0; words.is_array() && i < words.size(); ++i) {
       // Goes with its flag, which has a note of its own.
-      if (i > 0 && text_of(&(*words)[i - 1]) == "--host-discovery-script") continue;
-      const std::string word = text_of(&(*words)[i]);
+      if (i > 0 && text_of(&words[i - 1]) == "--host-discovery-script") continue;
+      const std::string word = text_of(&words[i]);
+      const std::string at = path + "." + key + "[" + std::to_string(i) + "]";
+      for (const std::string_view index : kIndices) {
+        if (word.contains(index)) set_index(container, std::string(index), at, notes);
+      }
       for (const Foreign& foreign : kForeign) {
         const std::string found = found_in(word, foreign);
         if (found.empty()) continue;
         const Json shown = found;
-        notes.add(path + "." + key + "[" + std::to_string(i) + "]", &shown,
-                  "is used here: " + std::string(foreign.reason), std::string(foreign.remedy));
+        const auto note = foreign.harmless ? &Notes::add : &Notes::to_do;
+        (notes.*note)(at, &shown, "is used here: " + std::string(foreign.reason),
+                      std::string(foreign.remedy));
       }
     }
   }

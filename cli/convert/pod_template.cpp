@@ -143,7 +143,7 @@ class Pod {
       const std::string at = path_ + "." + key + "[" + std::to_string(i) + "]";
       if (!kept[i].is_object()) continue;
       drop_host_ports(kept[i], at);
-      if (key == "containers") note_foreign(kept[i], at, notes_);
+      if (key == "containers") adapt_foreign(kept[i], at, notes_);
       write_amounts(kept[i]);
     }
     return kept;

@@ -51,6 +51,15 @@ RoleKind kind_by_name(const NewRole& role, const std::string& framework) {
   return RoleKind::kWorker;
 }
 
+/// Processes of these frameworks meet at a scheduler, so a job without one does not use them to
+/// exchange anything.
+bool lacks_scheduler(const NewJob& job, std::string_view framework) {
+  return is_one_of(framework, {"MindSpore", "BytePS"}) &&
+         std::ranges::none_of(job.roles, [&](const NewRole& role) {
+           return kind_by_name(role, std::string(framework)) == RoleKind::kScheduler;
+         });
+}
+
 /// Sets the framework from launchers that commands start. Returns false if there is none.
 bool framework_of_commands(NewJob& job) {
   for (NewRole& role : job.roles) {
@@ -75,7 +84,7 @@ void guess_roles(NewJob& job, const Json& source, const std::string& path, Notes
   if (unknown && !framework_of_commands(job)) {
     const std::string text = source.dump(-1, ' ', false, Json::error_handler_t::replace);
     for (const Hint& hint : kHints) {
-      if (text.find(hint.text) == std::string::npos) continue;
+      if (!text.contains(hint.text) || lacks_scheduler(job, hint.framework)) continue;
       job.framework = hint.framework;
       const Json shown = job.framework;
       notes.add(path, &shown,

@@ -141,6 +141,10 @@ void command_workers(NewJob& job, Notes& notes) {
 }
 
 Result<NewJob> convert_mpi_job(const Json& document, Notes& notes) {
+  if (text_of(member(&document, "apiVersion")) == "kubeflow.org/v1alpha1")
+    return fail(Code::kInvalid, Origin::kConfig,
+                "apiVersion: kubeflow.org/v1alpha1 has no spec.mpiReplicaSpecs, which say what the "
+                "job runs; write the job as kubeflow.org/v2beta1");
   NewJob job;
   job.framework = kMpi.framework;
   Fields fields(&document, "", notes);

@@ -321,7 +321,7 @@ class Script {
     if (!variables.empty()) container["env"] = variables;
     const Json wanted = resources(shape);
     if (!wanted.empty()) container["resources"] = wanted;
-    note_foreign(container, "script", notes_);
+    adapt_foreign(container, "script", notes_);
     add_roles(container, shape, found);
   }
 

@@ -59,6 +59,7 @@ TEST(ConvertKinds, CommandsThatTheLauncherRefusesHaveToBeChanged) {
 TEST(ConvertKinds, WhatTheMpiOperatorWritesIsNoted) {
   const Converted job = converted(mpi_job(
       "command: [sh, -c, 'mpirun --hostfile /etc/mpi/hostfile -mca plm_rsh_args \"-p 22\" ./a']"));
+  EXPECT_FALSE(job.complete);
   EXPECT_THAT(job.notes, Contains(HasSubstr("\"/etc/mpi/\" is used here")));
   EXPECT_THAT(job.notes, Contains(HasSubstr("\"plm_rsh_\" is used here")));
 }
@@ -87,9 +88,11 @@ TEST(ConvertKinds, AVariableThatAnotherOneNamesIsNotDroppedInSilence) {
 TEST(ConvertKinds, VariablesOfOtherOperatorsAreNoted) {
   const auto noted = [](const std::string& script, const std::string& name) {
     const Converted job = converted(worker_job("command: [sh, -c, '" + script + "']"));
-    return std::ranges::any_of(job.notes, [&](const std::string& note) {
-      return note.find("\"" + name + "\" is used here") != std::string::npos;
+    const bool found = std::ranges::any_of(job.notes, [&](const std::string& note) {
+      return note.contains("to do: ") && note.contains("\"" + name + "\" is used here");
     });
+    EXPECT_NE(job.complete, found) << name;
+    return found;
   };
   for (const char* name : {"COORDINATOR_ADDRESS", "COORDINATOR_PORT", "NUM_PROCESSES", "PROCESS_ID",
                            "WORKER_ADDRS", "WORKER_PORT", "VC_PS_HOSTS", "VC_WORKER_NUM"})
@@ -101,6 +104,48 @@ TEST(ConvertKinds, VariablesOfOtherOperatorsAreNoted) {
       "{Worker: {template: {spec: {containers: [{name: jax, image: i, command: [a]}]}}}}}\n");
   EXPECT_THAT(jax.notes,
               Contains(HasSubstr("f:2: kind: \"JAXJob\" gives ranks COORDINATOR_ADDRESS")));
+}
+
+TEST(ConvertKinds, TheIndexOfAPodIsSet) {
+  const std::string index =
+      R"x([{"name":"JOB_COMPLETION_INDEX","value":"$(PACELINE_REPLICA_INDEX)"}])x";
+  const Converted used = converted(job_set("command: [sh, -c, 'a $JOB_COMPLETION_INDEX']"));
+  EXPECT_TRUE(used.complete);
+  EXPECT_EQ(used.container()["env"].dump(), index);
+  // The job's own variables come first, and are not set twice.
+  const Converted own =
+      converted(job_set("command: [sh, -c, 'a $JOB_COMPLETION_INDEX $VC_TASK_INDEX'], env: [{name: "
+                        "JOB_COMPLETION_INDEX, value: '7'}]"));
+  EXPECT_EQ(own.container()["env"][0]["value"], "7");
+  EXPECT_EQ(own.container()["env"][1].dump(),
+            R"x({"name":"VC_TASK_INDEX","value":"$(PACELINE_REPLICA_INDEX)"})x");
+  EXPECT_EQ(own.container()["env"].size(), 2U);
+  const Converted annotation = converted(
+      job_set("command: [a], env: [{name: JOB_COMPLETION_INDEX, valueFrom: {fieldRef: {fieldPath: "
+              "\"metadata.annotations['batch.kubernetes.io/job-completion-index']\"}}}]"));
+  EXPECT_EQ(annotation.container()["env"].dump(), index);
+  EXPECT_FALSE(converted(job_set("command: [a]")).container().contains("env"));
+}
+
+TEST(ConvertKinds, AFrameworkThatNeedsASchedulerIsNotGuessedWithoutOne) {
+  const auto framework = [](const std::string& tasks) {
+    return converted(
+               "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: "
+               "mindspore}\nspec: {tasks: [" +
+               tasks + "]}\n")
+        .job["spec"]["framework"]["type"];
+  };
+  const std::string pod =
+      ", replicas: 1, template: {spec: {containers: [{name: c, image: i, command: [a]}]}}}";
+  EXPECT_EQ(framework("{name: pod" + pod), "Custom");
+  EXPECT_EQ(framework("{name: scheduler" + pod + ", {name: worker" + pod), "MindSpore");
+}
+
+TEST(ConvertKinds, AnMpiJobOfTheFirstVersionIsRefused) {
+  const Converted job = converted(
+      "apiVersion: kubeflow.org/v1alpha1\nkind: MPIJob\nmetadata: {name: m}\nspec: {gpus: 2}\n");
+  EXPECT_THAT(job.notes, Contains(HasSubstr("f:1: apiVersion: kubeflow.org/v1alpha1 has no "
+                                            "spec.mpiReplicaSpecs")));
 }
 
 TEST(ConvertKinds, TorchrunThatCountsDevicesLeavesTheNumberOpen) {
@@ -130,8 +175,9 @@ TEST(ConvertKinds, KueueDoesNotKeepAJobSuspended) {
 }
 
 TEST(ConvertKinds, AmountsAreTexts) {
-  const Converted job = converted(worker_job(
-      "command: [a], resources: {requests: {cpu: 0.5}, limits: {memory: 1.5, nvidia.com/gpu: 2}}"));
+  const Converted job =
+      converted(worker_job("command: [a], resources: {requests: {cpu: 0.5}, limits: {memory: "
+                           "1.5, nvidia.com/gpu: 2}}"));
   EXPECT_EQ(job.container()["resources"].dump(),
             R"({"requests":{"cpu":"0.5"},"limits":{"memory":"1.5","nvidia.com/gpu":2}})");
   EXPECT_TRUE(job.complete);
