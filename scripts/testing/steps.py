@@ -51,6 +51,7 @@ STEPS: dict[str, Callable[[Path], None]] = {
     "tsan": _build("tsan", "paceline_unit_tests"),
     "tools": _tools,
     "pytorch": _run(["scripts/pytorch-venv"]),
+    "published": _run(["tests/conformance/published/fetch"]),
     "xgboost": _run(["scripts/framework-env", "xgboost"]),
     "trainers": _run(["scripts/trainers-venv"]),
     # The runtime as it is shipped, and an old root file system to load it in.

@@ -186,8 +186,8 @@ SUITES: dict[str, Suite] = {
     ),
     "conformance": Suite(
         "the Kubernetes client on the fake and the real API server, and the chart's admission"
-        " policies on the real one",
-        ("build", "tools"),
+        " policies and converted examples of other projects on the real one",
+        ("build", "tools", "published"),
         run_conformance,
         lane="cluster",
     ),
