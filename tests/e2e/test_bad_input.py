@@ -181,6 +181,37 @@ def test_contradicting_torchrun_flag_is_named(submit: Submit) -> None:
     handle.kube.wait("a condition names --standalone", told, handle.namespace)
 
 
+def test_roles_that_contradict_the_framework_are_named(submit: Submit) -> None:
+    def handle(name: str, framework: str, **kinds: int) -> JobHandle:
+        """A job with a role of each kind, of so many replicas."""
+        body = job(name)
+        body["spec"]["framework"]["type"] = framework
+        body["spec"]["roles"] = [
+            {**role(kind.lower(), count, trainer("exit 0")), "kind": kind}
+            for kind, count in kinds.items()
+        ]
+        return submit(body)
+
+    unknown = handle("unknown-kind", "JAX", Worker=1, ParameterServer=1)
+    chiefs = handle("two-chiefs", "TensorFlow", Coordinator=2, Worker=1)
+    idle = handle("no-worker", "TensorFlow", Coordinator=1, ParameterServer=1)
+    serverless = handle("no-server", "BytePS", Scheduler=1, Worker=1)
+    wait_message(
+        unknown,
+        "spec.roles[1].kind: ParameterServer is no kind that JAX knows",
+        "write one of Coordinator, Worker",
+    )
+    wait_message(
+        chiefs, "spec.roles[0].replicas: 2 is too large: TensorFlow has at most one chief; write 1"
+    )
+    wait_message(idle, "spec.roles: have no role of kind Worker", "add a role with kind: Worker")
+    wait_message(
+        serverless,
+        "spec.roles: have no role of kind ParameterServer",
+        "add a role with kind: ParameterServer",
+    )
+
+
 def test_what_placement_does_not_model_is_refused_by_name(submit: Submit) -> None:
     body = job("spread")
     pod = body["spec"]["roles"][0]["template"]["spec"]
