@@ -100,8 +100,10 @@ def converted(file: Path) -> tuple[str, list[Object]]:
 def dry_run(kube: Kube, job: Object) -> str:
     """What the API server finds wrong with a job, or an empty text."""
     path = kube.path("trainingjobs", "default") + "?dryRun=All&fieldValidation=Strict"
+    # Its own namespace is not on this server.
+    metadata = {key: value for key, value in job["metadata"].items() if key != "namespace"}
     try:
-        kube.request("POST", path, job)
+        kube.request("POST", path, {**job, "metadata": metadata})
     except ApiError as error:
         return error.message
     return ""

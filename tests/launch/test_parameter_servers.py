@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asynchronous training with a parameter server, by `paceline run`: a linear model learns while a
-worker is away, goes on from the server's checkpoint after the server died, and the job ends when the
+"""Asynchronous training with a parameter server, by `paceline run`. A linear model learns while a
+worker is away, and goes on from the server's checkpoint after the server died. The job ends when the
 workers are done. The program finds its peers by the variables of PaddlePaddle.
 """
 
