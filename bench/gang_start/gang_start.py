@@ -85,7 +85,8 @@ def seconds_until_all_run(command: list[str], pipe: Path, log: Path) -> float:
             stdout=output,
             stderr=output,
         )
-    started, rest = set(), b""
+    started: set[int] = set()
+    rest = b""
     try:
         while len(started) < RANKS:
             left = began + PATIENCE_SECONDS - time.monotonic()

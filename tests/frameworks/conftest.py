@@ -21,5 +21,5 @@ def build() -> Path:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The table as docs/frameworks.md has it."""
-    for row in [HEAD, ["---"] * len(HEAD), *rows.values()] if rows else []:
+    for row in [HEAD, ["---"] * len(HEAD), *rows] if rows else []:
         terminalreporter.write_line(f"| {' | '.join(row)} |")

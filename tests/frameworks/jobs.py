@@ -144,11 +144,11 @@ class Run:
                 self.process.wait()
 
 
-def start(build: Path, job: str, python: Path, folder: Path) -> Run:
-    """Starts examples/JOB.yaml. `python3` of its command is the framework's."""
+def start(build: Path, job: Path, python: Path, folder: Path) -> Run:
+    """Starts a job file. `python3` of its command is the framework's."""
     log, port = folder / "output.log", free_port()
     paceline = str(build / "bin" / "paceline")
-    command = [paceline, "run", "-f", str(EXAMPLES / f"{job}.yaml")]
+    command = [paceline, "run", "-f", str(job)]
     command += ["--map", f"/workspace={EXAMPLES}", "--metrics-listen", f"127.0.0.1:{port}"]
     more = {
         "PATH": f"{python.parent}:{os.environ['PATH']}",

@@ -30,6 +30,16 @@ CASES = [
         says="resumed after step",
     ),
     Case(
+        "tensorflow-parameter-server",
+        "tensorflow",
+        "tensorflow-cpu",
+        "parameter server that dies",
+        script="parameter_server.py",
+        ranks=1,
+        victim="RANK=3",  # the first number after those that train
+        says="resumed after step",
+    ),
+    Case(
         "paddle",
         "paddle",
         "paddlepaddle",
@@ -40,6 +50,6 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.job)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.job}-{case.shape}")
 def test_an_example_survives_the_kill_of_a_rank(build: Path, tmp_path: Path, case: Case) -> None:
     check(build, tmp_path, case)
