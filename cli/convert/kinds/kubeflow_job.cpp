@@ -216,13 +216,6 @@ Result<NewJob> convert_kubeflow_job(const KubeflowKind& kind, const Json& docume
     read_elastic_policy(spec.object("elasticPolicy"), job, notes);
   } else if (kind.kind == "TFJob") {
     read_tensorflow(spec, job);
-  } else if (kind.kind == "JAXJob") {
-    // The program may read them within the image, where no command shows it.
-    notes.add("kind", &document["kind"],
-              "gives ranks COORDINATOR_ADDRESS, COORDINATOR_PORT, NUM_PROCESSES and PROCESS_ID, "
-              "which a TrainingJob does not",
-              "let the program read JAX_COORDINATOR_ADDRESS, which holds the port too, "
-              "JAX_NUM_PROCESSES and JAX_PROCESS_ID");
   }
   read_run_policy(spec.object("runPolicy"), "spec.runPolicy", job, notes);
   for (NewRole& role : job.roles) read_launcher(job, role, notes);

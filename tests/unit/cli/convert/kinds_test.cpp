@@ -94,16 +94,9 @@ TEST(ConvertKinds, VariablesOfOtherOperatorsAreNoted) {
     EXPECT_NE(job.complete, found) << name;
     return found;
   };
-  for (const char* name : {"COORDINATOR_ADDRESS", "COORDINATOR_PORT", "NUM_PROCESSES", "PROCESS_ID",
-                           "WORKER_ADDRS", "WORKER_PORT", "VC_PS_HOSTS", "VC_WORKER_NUM"})
+  for (const char* name : {"WORKER_ADDRS", "WORKER_PORT", "VC_PS_HOSTS", "VC_WORKER_NUM"})
     EXPECT_TRUE(noted("a $" + std::string(name) + " b", name)) << name;
-  EXPECT_FALSE(noted("$JAX_PROCESS_ID $JAX_COORDINATOR_ADDRESS $PROCESS_IDS", "PROCESS_ID"));
-  EXPECT_FALSE(noted("$JAX_COORDINATOR_ADDRESS", "COORDINATOR_ADDRESS"));
-  const Converted jax = converted(
-      "apiVersion: kubeflow.org/v1\nkind: JAXJob\nmetadata: {name: j}\nspec: {jaxReplicaSpecs: "
-      "{Worker: {template: {spec: {containers: [{name: jax, image: i, command: [a]}]}}}}}\n");
-  EXPECT_THAT(jax.notes,
-              Contains(HasSubstr("f:2: kind: \"JAXJob\" gives ranks COORDINATOR_ADDRESS")));
+  EXPECT_FALSE(noted("$MY_WORKER_PORT $WORKER_PORTS", "WORKER_PORT"));
 }
 
 TEST(ConvertKinds, TheIndexOfAPodIsSet) {

@@ -10,14 +10,24 @@ namespace {
 TEST(Jax, ProcessesKnowTheCoordinator) {
   const auto table = gang({{"worker", RoleKind::kWorker, 2}}, 2);
   EXPECT_EQ(added(table, 0, setting_of("JAX")),
-            (Environment{{"JAX_COORDINATOR_ADDRESS", "10.0.0.1:29502"},
+            (Environment{{"COORDINATOR_ADDRESS", "10.0.0.1"},
+                         {"COORDINATOR_PORT", "29502"},
+                         {"JAX_COORDINATOR_ADDRESS", "10.0.0.1:29502"},
                          {"JAX_COORDINATOR_BIND_ADDRESS", "10.0.0.1:29502"},
                          {"JAX_NUM_PROCESSES", "2"},
-                         {"JAX_PROCESS_ID", "0"}}));
+                         {"JAX_PROCESS_ID", "0"},
+                         {"NUM_PROCESSES", "2"},
+                         {"PROCESS_ID", "0"}}));
   EXPECT_EQ(added(table, 1, setting_of("JAX")),
-            (Environment{{"JAX_COORDINATOR_ADDRESS", "10.0.0.1:29502"},
+            (Environment{{"COORDINATOR_ADDRESS", "10.0.0.1"},
+                         {"COORDINATOR_PORT", "29502"},
+                         {"JAX_COORDINATOR_ADDRESS", "10.0.0.1:29502"},
                          {"JAX_NUM_PROCESSES", "2"},
-                         {"JAX_PROCESS_ID", "1"}}));
+                         {"JAX_PROCESS_ID", "1"},
+                         {"NUM_PROCESSES", "2"},
+                         {"PROCESS_ID", "1"}}));
+  EXPECT_FALSE(
+      added(table, 1, setting_of("JAX"), 0, {{"NUM_PROCESSES", "9"}}).contains("NUM_PROCESSES"));
 }
 
 TEST(Jax, ProcessesOfOnePodShareItsDevices) {
