@@ -178,7 +178,7 @@ SUITES: dict[str, Suite] = {
     "runtime": Suite(
         "launcher and runtime on both supported PyTorch versions, on an old glibc and on musl, and"
         " with XGBoost",
-        ("build", "pytorch", "portable", "xgboost"),
+        ("build", "pytorch", "portable", "published", "xgboost"),
         run_runtime,
     ),
     "breakdown": Suite(
