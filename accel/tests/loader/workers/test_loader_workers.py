@@ -19,7 +19,14 @@ from paceline._core import contract, explain
 from paceline._core.machine import Machine
 from paceline.loader import _iterator, _native, _report
 from paceline.loader._workers import passes, plan
-from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Subset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    Subset,
+    default_collate,
+)
 
 SIZE, GIB = 60, 1 << 30
 HERE = os.getpid()
@@ -351,6 +358,44 @@ def test_a_dataset_that_changes_as_samples_are_made_is_left_alone() -> None:
     made = loader.DataLoader(Counts(), batch_size=3)
     assert not any(by_workers(batch) for batch in made) and made.dataset.calls == SIZE
     assert entry(made)["reason"] == "making samples changes dataset.calls"
+
+
+class Embeds(torch.nn.Module):
+    """Its tokens are made for batches, as sentence-transformers does, and its weights may be."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(SIZE, 2)
+        self.how = how
+
+    def collate(self, rows: Any) -> Any:
+        batch = default_collate(rows)
+        if self.how == "asks for facts":
+            assert next(self.parameters()).device.type == "cpu" and self.table.weight.shape[1] == 2
+        elif self.how == "embeds":
+            with torch.no_grad():
+                batch["of model"] = self.table(batch["index"])
+        elif self.how == "reads":
+            batch["of model"] = torch.cat([self.table.weight.detach()])[batch["index"]]
+        return batch
+
+
+@pytest.mark.parametrize(
+    "how,why",
+    [
+        ("nothing", ""),
+        ("asks for facts", ""),
+        ("embeds", "samples are made with a model's weights (embedding), which training changes"),
+        ("reads", "samples are made with a model's weights (detach), which training changes"),
+    ],
+)
+def test_a_model_is_held_by_workers_if_samples_are_made_without_its_weights(
+    time: Time, how: str, why: str
+) -> None:
+    model = Embeds(how)
+    made = loader.DataLoader(Rows(time, wait=0.02), batch_size=1, collate_fn=model.collate)
+    assert steps(made, time, 0.08, 0.08)[-1] is not bool(why)
+    assert entry(made)["reason"] == why
 
 
 def test_batches_that_cannot_be_sent_are_made_here() -> None:

@@ -171,7 +171,9 @@ LUCK = random.Random(3)
         (lambda: Rows(file=open(__file__)), "an open file"),  # noqa: SIM115
         (lambda: Rows(rng=np.random.default_rng(1)), "numbers every worker would repeat"),
         (lambda: Rows(parts=[Rows(rng=torch.Generator())]), r"dataset\.parts\[0\]\.rng is torch"),
-        (lambda: Rows(model=torch.nn.Linear(1, 1)), "a model whose weights a worker would copy"),
+        (lambda: Rows(model=torch.nn.Linear(1, 1)), ""),
+        (lambda: Rows(model=torch.nn.Linear(1, 1, device="meta")), "Linear, a model on meta, which a fork breaks"),
+        (lambda: Rows(model=torch.jit.script(torch.nn.Linear(1, 1))), "a model in TorchScript"),
         (lambda: Rows(rows=torch.ones(1, device="meta")), "a tensor on meta"),
         (lambda: Repeats(), r"__getitem__ \(LUCK\) is random.Random"),
         (lambda: Caches(), "a cache"),
@@ -183,7 +185,7 @@ def test_what_a_fork_must_not_copy(make: Any, why: str) -> None:
 
 
 def test_a_collate_function_is_looked_at() -> None:
-    model = torch.nn.Linear(1, 1)
+    model = torch.nn.Linear(1, 1, device="meta")
     assert "a model" in hazards.why_not_copied(DataLoader(Rows(), collate_fn=lambda rows: model))
     part = functools.partial(lambda lock, rows: rows, threading.Lock())
     assert "a fork breaks" in hazards.why_not_copied(DataLoader(Rows(), collate_fn=part))

@@ -27,6 +27,8 @@ import torch.multiprocessing
 from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 from torch.utils.data import dataloader as torch_loader
 
+from paceline.loader._workers import models
+
 OBJECTS, DEPTH, ELEMENTS = 2000, 6, 4
 # The order of samplers from these modules follows from their own state. Any other one may read the
 # training, and workers ask it ahead of time.
@@ -155,14 +157,20 @@ def why_not_copied(loader: Any) -> str:
     return ""
 
 
+def models_of(loader: Any) -> list[torch.nn.Module]:
+    """Returns the models that what makes the samples holds."""
+    held = (_objects(getattr(loader, name), name) for name in ("dataset", "collate_fn"))
+    return [each for _, each in itertools.chain(*held) if isinstance(each, torch.nn.Module)]
+
+
 def _why_not_object(value: Any) -> str:
     kind = type(value)
     name = f"{kind.__module__}.{kind.__qualname__}"
     if isinstance(value, torch.Tensor):
         return "" if value.device.type == "cpu" else f"a tensor on {value.device.type}"
     if isinstance(value, torch.nn.Module):
-        held = next(value.parameters(), None) is not None
-        return f"{name}, a model whose weights a worker would copy" if held else ""
+        why = models.why_never(value)
+        return f"{name}, {why}" if why else ""
     if isinstance(value, (torch.Generator, random.Random)) or kind.__module__.startswith(
         "numpy.random"
     ):

@@ -24,11 +24,12 @@ import torch
 from torch.utils.data import dataloader
 
 from paceline._core.log import say
-from paceline.loader._workers import gain, hazards
+from paceline.loader._workers import gain, hazards, models
 from paceline.loader._workers.plan import Plan
 
 Base = dataloader._SingleProcessDataLoaderIter
-WARM = 1  # first batches that are not measured: files are opened, memory is touched
+# First batches that are not measured: files are opened, memory is touched, models are watched.
+WARM = 1
 BATCHES = 6  # that are measured
 PREFETCH = 2  # batches ahead of each worker, as PyTorch's default
 SLOWEST = 100  # a worker that takes so many times as long for a batch hangs
@@ -149,22 +150,38 @@ class Pass(Base):  # type: ignore[misc, valid-type]
         self._meter.asked()
         if self._meter.enough:
             return self._next_of_workers() if self._decided(self._meter) else self._made_here()
-        batch = self._made_here()
+        if self._meter.count > 0:
+            batch = self._made_here()
+            self._meter.got()
+            return batch
+        reads = self._reads()
+        with reads.watching():
+            batch = self._made_here()
         self._meter.got()
-        if self._meter.count == WARM:
-            self._look_at(batch, self._meter)
+        self._look_at(batch, reads.found, self._meter)
         return batch
+
+    def _reads(self) -> models.Reads:
+        try:
+            return models.Reads(hazards.models_of(self._kept))
+        except Exception:  # a program's own objects may raise anything; they are looked at again
+            return models.Reads([])
 
     def _made_here(self) -> Any:
         batch = super()._next_data()
         self._handed += 1
         return batch
 
-    def _look_at(self, batch: Any, meter: Meter) -> None:
+    def _look_at(self, batch: Any, read: str, meter: Meter) -> None:
         try:
             meter.payload = hazards.payload(batch)
             meter.before = hazards.fingerprint(self._kept)
             why = hazards.why_not_sent(batch)
+            if read:
+                why = (
+                    why
+                    or f"samples are made with a model's weights ({read}), which training changes"
+                )
         except Exception as error:  # a program's own objects may raise anything
             why = f"{type(error).__name__}: {error}"
         if why:
