@@ -342,13 +342,13 @@ def test_what_torch_is_asked_for_later_is_torchs() -> None:
 
 def test_trying_to_cache_a_table_grows_rare(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
-    original = _host.HostTable.cached
+    original = _host.OwnTable.cached
 
     def counted(self: Any, optimizer: Any) -> Any:
         tried.append(1)
         return original(self, optimizer)
 
-    monkeypatch.setattr(_host.HostTable, "cached", counted)
+    monkeypatch.setattr(_host.OwnTable, "cached", counted)
     params = leaves()
     optimizer = optim.AdamW(params)
     for number in range(64):

@@ -334,3 +334,59 @@ def test_beside_torchs_with_checkpoints_both_ways(train_by_fork: Train) -> None:
         OMP_NUM_THREADS="1",
     )
     assert run.code == 0 and run.output.count("equal") == 2, run.output
+
+
+def test_torchs_own_optimizers_keep_a_table_of_shards(train_by_fork: Train) -> None:
+    """Memory that is exchanged below a DTensor, and a gradient that is placed otherwise, are
+    noticed.
+    """
+    run = train_by_fork(
+        SHARDED
+        + """
+        from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+        from paceline.optim import _patch_host
+        made = []
+        class Counted(_patch_host.HostTable):
+            def __init__(self, add_group):
+                super().__init__(add_group)
+                made.append(1)
+        _patch_host.HostTable = Counted
+        def exchange(tensor):
+            # Of a leaf that is no nn.Parameter this is the very tensor that the DTensor holds.
+            with torch.no_grad():
+                part = tensor.to_local()
+                part.set_(part.clone())
+        torch.manual_seed(1)
+        values = [torch.randn(7, 4), torch.randn(6)]
+        plain = [value.clone().requires_grad_() for value in values]
+        leaves = [distribute_tensor(value, mesh, [Shard(0)]).detach().requires_grad_() for value in values]
+        ours, theirs = torch.optim.AdamW(leaves, lr=0.1), torch.optim.AdamW(plain, lr=0.1)
+        theirs._paceline_optimizer = False
+        changes = {
+            3: lambda: exchange(leaves[0]),
+            5: lambda: exchange(ours.state[leaves[1]]["exp_avg"]),
+            7: lambda: setattr(leaves[0], "grad", leaves[0].grad.redistribute(placements=[Replicate()])),
+        }
+        for number in range(9):
+            for leaf, whole in zip(leaves, plain):
+                whole.grad = torch.randn(whole.shape)
+                leaf.grad = distribute_tensor(whole.grad, mesh, [Shard(0)])
+            if number in changes:
+                changes[number]()
+            before = len(made)
+            ours.step()
+            served = len(made) == before and bool(_report.outcome_of(ours).fused)
+            assert served is (number not in (0, 8, *changes)), (number, vars(_report.outcome_of(ours)))
+            assert bool(_report.outcome_of(ours).fused) is (number != 7)
+            made.clear()
+            theirs.step()
+            for leaf, whole in zip(leaves, plain):
+                torch.testing.assert_close(leaf.full_tensor(), whole, rtol=1e-5, atol=1e-6)
+        print("equal")
+        dist.destroy_process_group()
+        """,
+        ranks=2,
+        OMP_NUM_THREADS="1",
+        PACELINE_OPTIMIZER="Auto",
+    )
+    assert run.code == 0 and run.output.count("equal") == 2, run.output

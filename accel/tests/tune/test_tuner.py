@@ -24,6 +24,7 @@ sys.path.insert(
 
 from paceline.tune import _pairs, _report, _tuner  # noqa: E402
 from paceline.tune._ranks import Ranks  # noqa: E402
+from paceline.tune._together import Together  # noqa: E402
 from paceline.tune._trial import Trial, Verdict  # noqa: E402
 
 StepTime = Callable[[int, bool], float]  # number of the step, with it or without -> seconds
@@ -192,6 +193,55 @@ def test_a_short_program_is_left_alone() -> None:
     assert not change.observed
 
 
+class Told:
+    """What a tuner tells, where it is not told with the compiled models."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def waits(self, why: str) -> None:
+        self.said.append(why)
+
+    def left(self, name: str, why: str) -> None:
+        self.said.append(f"left: {why}")
+
+    def judged(self, name: str, verdict: Verdict, about: str) -> None:
+        self.said.append("kept" if verdict.kept else "rolled back")
+
+
+def test_two_changes_are_tried_one_after_the_other() -> None:
+    """Both begin at the same step, and each is judged by steps in which the other one rests."""
+    _report.forget()
+    now, turns = 0.0, []
+    good, bad, told = Fake(), Fake(), Told()
+    clock = lambda: now  # noqa: E731
+    tuners = [
+        _tuner.Tuner(good, 120.0, 1.0, clock=clock, turns=turns, report=told),
+        _tuner.Tuner(bad, 120.0, 1.0, clock=clock, turns=turns),
+    ]
+    for step in range(3000):
+        now += noisy(1.0, step)(step, False) / (1.1 if good.on else 1.0) * (1.1 if bad.on else 1.0)
+        tried, were = [*turns], (good.on, bad.on)
+        for tuner in tuners:
+            tuner.step_ended()
+        for tuner, change, was in zip(tuners, (good, bad), were):
+            assert change.on is was or turns == [tuner] or tried == [tuner]
+    assert good.on and bad.dropped
+    assert "kept" in told.said and "rolled back" not in told.said
+    assert "rolled back" in _report._status().seen[0]["text"]
+
+
+def test_a_tuner_that_ends_early_leaves_the_turn_to_others() -> None:
+    turns: list[object] = []
+    now = 0.0
+    tuner = _tuner.Tuner(Fake(), 120.0, 1.0, clock=lambda: now, turns=turns)
+    while not turns:
+        now += 0.1
+        tuner.step_ended()
+    tuner.release()
+    assert not turns
+
+
 class Store:
     """As much of a store as ranks of one process need."""
 
@@ -212,6 +262,16 @@ class Store:
     def wait(self, keys: list[str], _: object) -> None:
         if not all(key in self.values for key in keys):
             raise RuntimeError("timed out")
+
+
+class AddingStore(Store):
+    def add(self, key: str, amount: int) -> int:
+        self.values[key] = str(int(self.values.get(key, "0")) + amount)
+        return int(self.values[key])
+
+    def get(self, key: str) -> bytes:
+        value = self.values[key]
+        return value if isinstance(value, bytes) else value.encode()
 
 
 def ranks_of(count: int) -> list[Ranks]:
@@ -246,6 +306,30 @@ def test_a_rank_that_stays_away_is_an_error_and_not_a_hang() -> None:
     zero, _ = ranks_of(2)
     with pytest.raises(RuntimeError):
         zero.agreed([0.1], "")
+
+
+def test_ranks_that_must_not_differ_leave_with_one_that_waited_in_vain() -> None:
+    """One of them has given up before the other came, whose wait would have been in time."""
+    store = AddingStore()
+    zero, one = (Together("test") for _ in "ab")
+    for rank, each in enumerate((zero, one)):
+        each._store, each._name, each.rank, each.count = store, "tuner", rank, 2
+    one_came = []
+
+    def wait(keys: list[str], _: object) -> None:
+        """Rank 1 comes as soon as rank 0 has given up."""
+        if not store.check(keys):
+            if not one_came and any("/all/arrived" in key for key in store.values):
+                one_came.append(1)
+                with pytest.raises(RuntimeError, match="rank 0 cannot: RuntimeError: timed out"):
+                    one.agreed([0.1], "")
+            if not store.check(keys):
+                raise RuntimeError("timed out")
+
+    store.wait = wait  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="timed out"):
+        zero.agreed([0.1], "")
+    assert one_came
 
 
 def verdict_of(trial: Trial, seconds: Callable[[bool], float]) -> Verdict:

@@ -26,6 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
+    from typing import Any
 
 _done = False
 
@@ -111,9 +112,16 @@ def _network() -> None:
 
 
 def _optimizers() -> None:
-    from paceline.optim import _patch
+    from paceline.optim import _choice, _patch
 
     _patch.install()
+    _choice.begin = _try_step
+
+
+def _try_step(choice: Any) -> None:
+    from paceline.tune import _tuner
+
+    _tuner.try_step(choice)
 
 
 def _loaders() -> None:

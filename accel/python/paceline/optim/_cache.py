@@ -43,13 +43,16 @@ class State:
         self._names = [*map(tuple, dicts)]
         # A new value may have the id of one that died. It serves as well if it has the same memory.
         self._ids = array.array("Q", map(id, values))
+        self._are_shards = [*map(_sharded.is_one, values)]
+        self._sharded = any(self._are_shards)
         self._memory = None
-        if PLAIN.issuperset(map(type, values)):
+        parts = self._parts(values)
+        if PLAIN.issuperset(map(type, parts)):
             try:
-                self._memory = _layouts.of_state(values)
+                self._memory = _layouts.of_state(parts)
             except RuntimeError:  # a tensor without memory, such as a sparse one
                 pass
-        self._places = [] if self._memory else [*map(_memory_of, values)]
+        self._places = [] if self._memory else [*map(_memory_of, parts)]
 
     def same(self, state: Mapping[Any, Any]) -> bool:
         if len(state) != len(self._keys) or not equal(map(id, state), self._keys):
@@ -61,11 +64,18 @@ class State:
             values = self._values(dicts)
             if not equal(map(id, values), self._ids):
                 return False
-        except FAILURES:  # a dict has been replaced by something else
+            parts = self._parts(values)
+        except FAILURES:  # a dict has been replaced by something else, or a DTensor
             return False
         if self._memory:
-            return self._memory.same(values, are_the_same=True)
-        return equal(map(_memory_of, values), self._places)
+            return self._memory.same(parts, are_the_same=not self._sharded)
+        return equal(map(_memory_of, parts), self._places)
+
+    def _parts(self, values: Collection[Any]) -> Collection[Any]:
+        if not self._sharded:
+            return values
+        with torch.no_grad():
+            return _sharded.parts(values, self._are_shards)
 
     def _dicts(self, state: Mapping[Any, Any]) -> Collection[dict[Any, Any]]:
         if self._all_are_dicts:
@@ -80,9 +90,8 @@ class State:
 def _memory_of(value: Any) -> object:
     if not isinstance(value, Tensor):
         return None
-    own = _sharded.local(value)
     try:
-        return own.data_ptr(), own.numel(), own.dtype
+        return value.data_ptr(), value.numel(), value.dtype
     except RuntimeError:
         return None
 
@@ -142,7 +151,8 @@ class CachedTable(Table):
         self._settings.read(optimizer)
         self._states = self._settings.states
         self._parameters = [[*group["params"]] for group in optimizer.param_groups]
-        self.sharded = any(map(_sharded.is_one, self.written))
+        self._are_shards = [*map(_sharded.is_one, self.written)]
+        self.sharded = any(self._are_shards)
         parts = self._parts(self.written)
         self._layouts = _layouts.of(parts)
         # If the program writes into a 16-bit parameter, its master is made anew.
@@ -187,11 +197,15 @@ class CachedTable(Table):
         return self._states == self._settings.states
 
     def _parts(self, tensors: Collection[Any]) -> Collection[Any]:
-        """Returns this rank's part of each tensor; None stays None."""
+        """Returns this rank's part of each of these parameters or gradients; None stays None."""
         if not self.sharded:
             return tensors
         with torch.no_grad():
-            return [*map(_sharded.local, tensors)]
+            return _sharded.parts(tensors, self._are_shards)
+
+    def lie_apart(self, grads: Collection[Any]) -> bool:
+        """Whether a gradient of a shard has other elements than its parameter."""
+        return self.sharded and _sharded.any_apart(self.written, self._are_shards, grads)
 
     def _without_gradient(self, optimizer: Any) -> list[Tensor]:
         """Returns the parameters that are not in the table, since they had no gradient."""

@@ -202,9 +202,7 @@ class Plan(CachedTable):
         """
         self.stepping = self.written
         whole = self.gradients_now()
-        if self.sharded and any(
-            grad is not None and _sharded.why_apart(p, grad) for p, grad in zip(self.written, whole)
-        ):
+        if self.lie_apart(whole):
             return False
         # Held until the step is launched.
         self._held: Collection[Tensor | None] = self._parts(whole)

@@ -42,7 +42,7 @@ class Fused:
     found_inf_out: Tensor | None = None
     _scaler: Any = None
     _plan: _device.Plan | None = None
-    _host_table: _host.HostTable | None = None
+    _host_table: _host.OwnTable | None = None
     _tables = 0  # tables that were made since one served another step
     _written: dict[int, int]
 
@@ -161,7 +161,7 @@ class Fused:
         others: list[dict[str, Any]] = []
         # Removed while it serves: a step of another thread makes its own table. So does the next
         # step if this one fails.
-        table: _host.HostTable | None = self.__dict__.pop("_host_table", None)
+        table: _host.OwnTable | None = self.__dict__.pop("_host_table", None)
         grads = None if table is None else table.gradients(self)
         served = grads is not None
         cached = table
@@ -197,9 +197,9 @@ class Fused:
             cached.stepped()
             self._host_table = cached
 
-    def _tabulate(self) -> tuple[_host.HostTable, list[dict[str, Any]]]:
+    def _tabulate(self) -> tuple[_host.OwnTable, list[dict[str, Any]]]:
         """Returns the table for the library, and PyTorch's share in groups."""
-        table = _host.HostTable(type(self))
+        table = _host.OwnTable(type(self))
         others: list[dict[str, Any]] = []
         elsewhere = _report.outcome_of(self).elsewhere
         ours: dict[str, Any] | None = None
@@ -218,11 +218,9 @@ class Fused:
             self._add(table, group, parameter)
         return table, others
 
-    def _cached(self, table: _host.HostTable) -> _host.HostTable | None:
-        """Returns the table if it can serve later steps, else None. While tables serve one step
-        only, this is tried at steps 1, 2, 4, 8 and so on.
-        """
-        return table.cached(self) if (self._tables + 1) & self._tables == 0 else None
+    def _cached(self, table: _host.OwnTable) -> _host.OwnTable | None:
+        """Returns the table if it can serve later steps, else None."""
+        return table.cached(self) if _host.is_due(self._tables) else None
 
     def _take_scale(self, table: Table) -> float:
         """Tells the scaler of scaled_step whether a gradient is not finite. Returns the factor of

@@ -208,9 +208,9 @@ class Table:
             kinds,
         )
 
-    def has_flags(self) -> bool:
-        """Whether a row has a flag, as rows of a first step may."""
-        return any(kinds >> 16 & 0xFFFF for kinds in self._words[KINDS_WORD::ROW_WORDS])
+    def is_first(self) -> bool:
+        """Whether a row is of a first step."""
+        return any(kinds >> 16 & FIRST for kinds in self._words[KINDS_WORD::ROW_WORDS])
 
     def _address(self) -> int:
         if self._rows is None:

@@ -32,6 +32,7 @@ from paceline.optim import (
     _device,
     _native,
     _patch_device,
+    _patch_host,
     _ranks,
     _report,
     _torch_state,
@@ -270,6 +271,7 @@ def _update(optimizer: Any) -> bool:
         outcome.elsewhere[why] = count
         return False
     outcome.fused, outcome.where = count, where
+    outcome.is_chosen = where == "the CPU" and any(g.get("fused") for g in optimizer.param_groups)
     outcome.stepped(time.perf_counter() - began)
     return True
 
@@ -286,6 +288,10 @@ def _by_us(table: Table, optimizer: Any) -> tuple[int, str, str]:
         count = _patch_device.step_again(table, optimizer)
         if count:
             return count, "the GPU", ""
+    if not why and not _ranks.why_refused(False):
+        count = _patch_host.step_again(table, optimizer)
+        if count:
+            return count, "the CPU", ""
     found = _with_gradient(optimizer)
     on_device = bool(found) and found[0][1].device.type == _device.KIND
     if on_device and not why:
@@ -293,7 +299,7 @@ def _by_us(table: Table, optimizer: Any) -> tuple[int, str, str]:
     why = why or _ranks.why_refused(on_device)
     if not why and found:
         with torch.no_grad():
-            why = (_patch_device.step if on_device else _on_cpu)(table, optimizer, found)
+            why = (_patch_device if on_device else _patch_host).step(table, optimizer, found)
     return len(found), "the GPU" if on_device else "the CPU", why
 
 
@@ -304,26 +310,3 @@ def _with_gradient(optimizer: Any) -> list[tuple[dict[str, Any], Tensor]]:
         for p in group["params"]
         if p.grad is not None
     ]
-
-
-def _on_cpu(table: Table, optimizer: Any, found: list[tuple[dict[str, Any], Tensor]]) -> str:
-    """Makes the step. Returns why it is left to PyTorch; empty if it was made."""
-    why = next(
-        filter(None, (_torch_state.why_not(optimizer, group, p, "cpu") for group, p in found)), ""
-    )
-    if any(group.get("capturable") for group, _ in found):
-        why = why or "capturable=True on the CPU"
-    if any(group.get("fused") for group, _ in found):
-        why = why or "fused=True on the CPU, where PyTorch's own single pass is as quick"
-    if why:
-        return why
-    previous = None
-    made: list[_torch_state.Made] = []
-    for group, parameter in found:
-        if group is not previous:
-            _torch_state.add_group(optimizer, table, group)
-            previous = group
-        _torch_state.add(optimizer, table, group, parameter, made)
-    table.step()
-    _torch_state.keep(optimizer, made)
-    return ""

@@ -11,6 +11,7 @@ import weakref
 from typing import Any
 
 from paceline._core import contract, reports
+from paceline.optim._choice import choice
 
 TIMES = 1024  # steps whose times are kept for each optimizer
 
@@ -25,6 +26,7 @@ class Outcome:
         self.device = ""  # why the library does not update on the GPU
         self.elsewhere: dict[str, int] = {}  # tensors that PyTorch updates, by the reason
         self.never = ""  # why the library makes none of its steps
+        self.is_chosen = False  # where the tuner has a choice (_choice.py)
         self.steps = 0  # steps in which the library updated at least one tensor
         self._times: collections.deque[float] = collections.deque(maxlen=TIMES)
 
@@ -50,6 +52,9 @@ class Outcome:
             parts.append(self.device)
         if self.steps:
             parts.append(self._measured())
+        chosen = choice.told() if self.fused and self.is_chosen else ""
+        if chosen:
+            parts.append(chosen)
         if self.never:
             parts = [f"PyTorch's own ({self.never})"]
         reasons = [self.never] if self.never else sorted(self.elsewhere)
@@ -60,6 +65,7 @@ class Outcome:
             "fused_tensors": self.fused,
             "other_tensors": sum(self.elsewhere.values()),
             "steps": self.steps,
+            "gain": choice.gain if chosen else None,
             "median_step_seconds": statistics.median(self._times) if self._times else None,
             "text": "; ".join(parts) or "no step yet",
         }

@@ -10,7 +10,9 @@ its part.
 
 from __future__ import annotations
 
+import collections
 import sys
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -36,6 +38,18 @@ def is_one(tensor: Any) -> bool:
 def local(tensor: Any) -> Tensor:
     """Returns this rank's part, in the same memory; a tensor that is no DTensor as it is."""
     return tensor.to_local() if is_one(tensor) else tensor
+
+
+def parts(tensors: Collection[Any], are_shards: Iterable[bool]) -> Collection[Any]:
+    """Returns this rank's part of each tensor; None stays None. `are_shards` tells which of them
+    are DTensors, or were when it was found out. Raises AttributeError if one is none any more.
+
+    Called without gradients: a part is then the tensor that the DTensor has, and no copy of it.
+    """
+    return collections.deque(
+        tensor.to_local() if is_shard and tensor is not None else tensor
+        for tensor, is_shard in zip(tensors, are_shards)
+    )
 
 
 def like(parameter: Any, part: Tensor) -> Any:
@@ -66,6 +80,22 @@ def why_apart(parameter: Any, grad: Any) -> str:
     if any(placement.is_partial() for placement in parameter.placements):
         return "a parameter whose value is a sum over ranks"
     return ""
+
+
+def any_apart(parameters: Iterable[Any], are_shards: Iterable[bool], grads: Iterable[Any]) -> bool:
+    """Whether this rank's part of a DTensor's gradient has other elements than that of the
+    parameter. None has none. No parameter is a sum over ranks.
+    """
+    for parameter, is_shard, grad in zip(parameters, are_shards, grads):
+        if not is_shard or grad is None:
+            continue
+        # FSDP2 gives gradients the very placements of their parameters.
+        if (
+            getattr(grad, "placements", None) is not parameter.placements
+            or grad.device_mesh is not parameter.device_mesh
+        ) and why_apart(parameter, grad):
+            return True
+    return False
 
 
 def whole(value: Any) -> Any:

@@ -10,7 +10,8 @@ later.
 - `_trial`: one trial, from its first step to its verdict
 - `_tuner`: when trials begin, and what follows; driven by the steps of the first optimizer
 - `_ranks`: how ranks begin together and decide alike
+- `_together`: the same for ranks that must not differ, not even by rounding
 - `_learned`, `_signature`: what a later run of the same training begins with
-- `_roots`, `_compile`, `_cache`: the change that there is, torch.compile
+- `_roots`, `_compile`, `_cache`: torch.compile as a change; the other is `paceline.optim._choice`
 - `_report`: what paceline.explain() says
 """

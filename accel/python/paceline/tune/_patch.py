@@ -26,6 +26,7 @@ def install() -> None:
         first_budget=_compile.CAP,
         after=_tuner.after(),
         memory=_signature.of_job(_compile.NAME),
+        turns=_tuner.TURNS,
     )
     _end.append(_tuner.drive(tuner))
 

@@ -28,6 +28,7 @@ from paceline._core.log import say
 from paceline.tune import _learned, _report
 from paceline.tune._ranks import Ranks
 from paceline.tune._signature import Memory
+from paceline.tune._together import Together
 from paceline.tune._trial import Trial, Verdict
 
 WARM_STEPS = 16  # first steps of a program, which are no guide
@@ -36,6 +37,8 @@ USUAL_STEPS = 8
 FIRST_GAP, LONGEST_GAP = 128, 16384  # steps until what was kept is tried again
 # Seconds that the windows of a trial may cost: 2 % of half an hour.
 BUDGET = 36.0
+# Seconds of training before an optimizer's step is tried, which costs nothing at first.
+OPTIMIZER_AFTER = 10.0
 
 Steps = Generator[None, float, Any]
 
@@ -54,6 +57,11 @@ class Change(Protocol):
     def about(self) -> str: ...
 
 
+# The tuner whose windows run: two trials at a time would mislead each other. All ranks end a trial
+# at the same step, so they also begin the next one together.
+TURNS: list[Any] = []
+
+
 class Tuner:
     """Tries one change. `step_ended` is called at the end of every step."""
 
@@ -65,9 +73,12 @@ class Tuner:
         clock: Callable[[], float] = time.perf_counter,
         ranks: Callable[[], Ranks] | None = None,
         memory: Memory | None = None,
+        report: Any = _report,
+        turns: list[Any] | None = None,
     ) -> None:
         self._change, self._first_budget, self._after = change, first_budget, after
-        self._clock, self._memory = clock, memory
+        self._clock, self._memory, self._report = clock, memory, report
+        self._turns = [] if turns is None else turns
         self._make_ranks = ranks or functools.partial(Ranks, f"tuner of {change.name}")
         self._last: float | None = None
         self._life = self._live()
@@ -88,8 +99,14 @@ class Tuner:
             self.ended = True
             self._leave(f"{type(error).__name__}: {error}")
 
+    def release(self) -> None:
+        """Lets other changes be tried."""
+        if self in self._turns:
+            self._turns.remove(self)
+
     def _leave(self, why: str) -> None:
-        _report.left(self._change.name, why)
+        self.release()
+        self._report.left(self._change.name, why)
         try:
             self._change.drop()
         except Exception as error:
@@ -117,7 +134,7 @@ class Tuner:
         if known is None:
             seconds = yield from self._pass(USUAL_STEPS)
             usual = self._ranks.greatest(statistics.median(seconds))
-            _report.waits("it is being tried")
+            self._report.waits("it is being tried")
             predictions.hold()
             kept = (yield from self._try(usual, again=False)).kept
         else:
@@ -133,7 +150,7 @@ class Tuner:
     def _wait(self) -> Generator[None, float, dict[str, Any] | None]:
         """Returns what is known when all ranks are to begin: what an earlier run has shown, or None
         after the time that training takes before something is tried."""
-        _report.waits(f"it is tried after {self._after:.0f} s of training")
+        self._report.waits(f"it is tried after {self._after:.0f} s of training")
         yield from self._pass(WARM_STEPS)
         ranks = self._ranks = self._make_ranks()
         began, step, begins, known = self._clock(), WARM_STEPS, None, None
@@ -163,7 +180,7 @@ class Tuner:
         self._settle()
         text = _learned.told(known)
         gain = known["gain"]
-        _report.began_with(self._change.name, text, None if gain is None else gain["mean"])
+        self._report.began_with(self._change.name, text, None if gain is None else gain["mean"])
         say(f"{self._change.name}: {text}")
 
     def _pass(self, steps: int) -> Generator[None, float, list[float]]:
@@ -180,6 +197,9 @@ class Tuner:
             again=again,
             agreed=self._ranks.agreed,
         )
+        while self._turns:
+            yield
+        self._turns.append(self)
         used = again
         verdict = None
         while verdict is None:
@@ -190,6 +210,7 @@ class Tuner:
             verdict = trial.step((yield))
             if self._change.failed:
                 verdict = trial.fail(self._change.failed)
+        self.release()
         about = self._change.about()
         if verdict.kept:
             self._change.use(True)
@@ -197,7 +218,7 @@ class Tuner:
             self._change.drop()
         if self._change.proved:
             about += "; begun with what an earlier run had shown"
-        _report.judged(self._change.name, verdict, about)
+        self._report.judged(self._change.name, verdict, about)
         # What a trial cost tells of a busy machine, too: it is tried again where code is at hand.
         told = verdict.gain is not None or bool(self._change.failed)
         if told and self._ranks.rank == 0 and self._memory is not None:
@@ -227,6 +248,21 @@ def after() -> float:
     return float(contract.DEFAULTS[contract.TUNE_AFTER])
 
 
+def try_step(choice: Any) -> Callable[[], None]:
+    """Tries an optimizer's step by the library beside PyTorch's (optim/_choice.py). All ranks call
+    this within the same step. Returns a function that ends it.
+    """
+    tuner = Tuner(
+        choice,
+        first_budget=BUDGET,
+        after=min(OPTIMIZER_AFTER, after()),
+        ranks=functools.partial(Together, f"tuner of {choice.name}"),
+        report=choice,
+        turns=TURNS,
+    )
+    return drive(tuner)
+
+
 def drive(tuner: Tuner) -> Callable[[], None]:
     """Has the first optimizer of the program drive it. Returns a function that ends that."""
 
@@ -237,6 +273,7 @@ def drive(tuner: Tuner) -> Callable[[], None]:
                 end()
 
     def end() -> None:
+        tuner.release()
         if ended in marks.step_ended:
             marks.step_ended.remove(ended)
 
