@@ -173,6 +173,50 @@ def test_what_is_not_supported_is_torchs(train: Train) -> None:
     )
 
 
+# What Transformers' TrainingArguments(optim=...) makes, and whether the library makes its steps.
+OTHERS = "no fused step for this class"
+NAMES = {
+    "adamw_torch": ("torch.optim.AdamW(params)", ""),
+    "adamw_torch_fused": (
+        "torch.optim.AdamW(params, fused=True)",
+        "fused=True on the CPU; ours: ",
+    ),
+    "sgd": ("torch.optim.SGD(params, lr=0.1)", ""),
+    "adagrad": ("torch.optim.Adagrad(params)", OTHERS),
+    "rmsprop": ("torch.optim.RMSprop(params)", OTHERS),
+    "adafactor": ("Theirs(params, {})", OTHERS),  # of transformers.optimization
+    "lion_32bit": ("Theirs(params, {})", OTHERS),  # of bitsandbytes
+    "adamw_anyprecision": ("Theirs(params, {})", OTHERS),  # of torchdistx
+    "muon": ("torch.optim.Muon(params[:1])", "its step is matrix products"),
+}
+
+
+def test_which_of_transformers_optimizers_are_taken_over(train: Train) -> None:
+    release = tuple(map(int, torch.__version__.split(".")[:2]))
+    missing = {"muon"} if release < (2, 9) else set()
+    missing |= {"adamw_torch_fused"} if release < (2, 4) else set()
+    cases = {name: case for name, case in NAMES.items() if name not in missing}
+    run = train(
+        LOOP
+        + f"""
+        class Theirs(torch.optim.Optimizer):
+            def step(self, closure=None):
+                pass
+        for name, (made, why) in {cases!r}.items():
+            params = [torch.ones(3, 2, requires_grad=True), torch.ones(2, requires_grad=True)]
+            optimizer = eval(made)
+            for param in params:
+                param.grad = torch.ones_like(param)
+            optimizer.step()
+            told = paceline.explain(as_dict=True)["fused optimizers"]["seen"][-1]
+            assert told["state"] == ("off" if why else "on") and why in told["reason"], (name, told)
+            print(name)
+        """,
+        **ASKED,
+    )
+    assert run.code == 0 and run.output.split() == list(cases), run.output
+
+
 def test_closures_schedulers_hooks_and_marks_go_on(train: Train) -> None:
     run = train(
         LOOP

@@ -48,6 +48,11 @@ _KNOWN = {
     *("momentum", "dampening", "nesterov"),
 }
 
+# Classes that are left alone for a reason of their own.
+_LEFT = {
+    "Muon": "its step is matrix products, which PyTorch's own operations make as quickly",
+}
+
 GIVEN = "on (for those given to paceline.accelerate)"
 _everywhere = False  # False: only optimizers that were given to paceline.accelerate
 _undo: list[Callable[[], None]] = []
@@ -198,7 +203,7 @@ def _made(optimizer: Any) -> None:
 def _why_never(optimizer: Any) -> str:
     known = tuple(getattr(torch.optim, name) for name in KINDS)
     if not isinstance(optimizer, known):
-        return "no fused step for this class"
+        return _LEFT.get(type(optimizer).__name__, "no fused step for this class")
     return _unknown_option(type(optimizer), optimizer.defaults)
 
 
