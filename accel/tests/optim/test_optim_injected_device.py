@@ -449,6 +449,36 @@ dist.destroy_process_group()
 """
 
 
+def test_nothing_starts_the_driver_before_the_first_step_on_a_gpu(on_fake: Train) -> None:
+    """A script may set CUDA_VISIBLE_DEVICES or fork after it has begun its process group."""
+    on_fake(
+        """
+def started():
+    return b"cuInit" in fake.fake_cuda_log()
+on_gpu(False)
+dist.init_process_group("gloo")
+assert not started(), "init_process_group"
+optimizer = torch.optim.AdamW(leaves())
+assert not started(), "an optimizer"
+give(optimizer.param_groups[0]["params"], 1)
+optimizer.step()
+assert "fused on the CPU" in told(optimizer) and not started(), "a step on the CPU"
+child = os.fork()
+if child == 0:
+    os._exit(started())
+assert os.waitpid(child, 0)[1] == 0
+on_gpu(True)
+optimizer = torch.optim.AdamW(leaves())
+give(optimizer.param_groups[0]["params"], 1)
+optimizer.step()
+assert "fused on the GPU" in told(optimizer) and started(), told(optimizer)
+print("reached the end")
+dist.destroy_process_group()
+""",
+        ranks=2,
+    )
+
+
 def test_ranks_agree_on_their_gpus(on_fake: Train) -> None:
     on_fake(RANKS, ranks=2)
 
