@@ -343,6 +343,7 @@ def test_torchs_own_optimizers_keep_a_table_of_shards(train_by_fork: Train) -> N
     run = train_by_fork(
         SHARDED
         + """
+        from torch.distributed.device_mesh import DeviceMesh
         from torch.distributed.tensor import Replicate, Shard, distribute_tensor
         from paceline.optim import _patch_host
         made = []
@@ -382,6 +383,14 @@ def test_torchs_own_optimizers_keep_a_table_of_shards(train_by_fork: Train) -> N
             theirs.step()
             for leaf, whole in zip(leaves, plain):
                 torch.testing.assert_close(leaf.full_tensor(), whole, rtol=1e-5, atol=1e-6)
+        # On another mesh a part of the same size has other elements.
+        other = DeviceMesh("cpu", [1, 0])
+        leaves[1].grad = DTensor.from_local(leaves[1].grad.to_local(), other, [Shard(0)])
+        try:
+            ours.step()
+        except RuntimeError:  # of PyTorch's own step
+            pass
+        assert not _report.outcome_of(ours).fused
         print("equal")
         dist.destroy_process_group()
         """,
