@@ -29,9 +29,11 @@ def transformer(layers: int, width: int, words: int, positions: int) -> Shapes:
     return [(words, width), (positions, width), *(layers * block), (width,), (width,)]
 
 
-MODELS: dict[str, Shapes] = {
-    "161 tensors of four elements": 161 * [(4,)],
-    "LoRA of rank 8, 12 layers of 768": 12 * [(8, 768), (2304, 8), (8, 768), (768, 8)],
+FOUR: Shapes = [(4,)]
+LORA: Shapes = [(8, 768), (2304, 8), (8, 768), (768, 8)]
+MODELS = {
+    "161 tensors of four elements": 161 * FOUR,
+    "LoRA of rank 8, 12 layers of 768": 12 * LORA,
     "GPT of 4 layers of 128": transformer(4, 128, 1000, 64),
     "GPT of 6 layers of 384": transformer(6, 384, 65, 256),
     "BERT of 4 layers of 256": transformer(4, 256, 30522, 512),
