@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-std::string text_of(const json& object, const char* field) {
+std::string word_of(const json& object, const char* field) {
   const auto found = object.is_object() ? object.find(field) : object.end();
   return object.is_object() && found != object.end() && found->is_string()
              ? found->get<std::string>()
@@ -22,7 +22,7 @@ std::string text_of(const json& object, const char* field) {
 Result<std::string> published_agent(kube::Api& api, const std::string& node) {
   const auto status = node_status(api, node);
   if (!status) return std::unexpected(status.error());
-  const std::string address = text_of(*status, "agentAddress");
+  const std::string address = word_of(*status, "agentAddress");
   if (!address.empty()) return "https://" + address;
   return fail(Code::kUnavailable, Origin::kKube,
               "the NodeFabric " + node +
@@ -40,7 +40,7 @@ Result<std::vector<std::string>> exec_in_agent(kube::Api& api, const MeasureOpti
   if (!text && text.error().code != Code::kNotFound) return std::unexpected(text.error());
   const json lease = text ? json::parse(*text, nullptr, false) : json();
   const std::string pod =
-      text_of(lease.is_object() ? lease.value("spec", json()) : json(), "holderIdentity");
+      word_of(lease.is_object() ? lease.value("spec", json()) : json(), "holderIdentity");
   if (pod.empty()) {
     return fail(Code::kNotFound, Origin::kKube,
                 "there is no Lease " + name + " in the namespace " + ns +
