@@ -16,7 +16,7 @@ using Ports = std::vector<const RdmaPort*>;
 constexpr std::int64_t kClearPart = 2;
 constexpr std::int64_t kClearSpeed = 4;
 // NCCL has room for no more.
-constexpr std::size_t kMostPorts = 32;
+constexpr std::size_t kMostListed = 32;
 
 constexpr auto kInfiniband = "InfiniBand";
 constexpr auto kEthernet = "Ethernet";
@@ -144,7 +144,7 @@ RdmaChoice choose_ports(const std::vector<RdmaPort>& ports) {
   });
   choice.gid_index = common_gid_index(kept);
   const Ports listed = selection.with_spares();
-  if (!selection.left_out().empty() && listed.size() <= kMostPorts) {
+  if (!selection.left_out().empty() && listed.size() <= kMostListed) {
     choice.list = "=" + joined(listed);
     choice.reason = "left out: " + selection.left_out();
   }
