@@ -14,16 +14,18 @@ from ports import free_port
 from programs import PRELUDE, Run, Train
 
 PROGRAM = """
+import weakref
 from torch.nn.parallel import DistributedDataParallel
 dist.init_process_group("gloo")
 
-timed = []
+timed, callbacks = [], []
 def timing_hook(state, bucket):
     began = time.perf_counter()
     work = dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True)
     def done(future):
         timed.append(time.perf_counter() - began)
         return future.value()[0]
+    callbacks.append(weakref.ref(done))
     return work.get_future().then(done)
 
 def train():
@@ -35,8 +37,14 @@ def train():
         optimizer.zero_grad()
         model(inputs).pow(2).mean().backward()
         optimizer.step()
-# The model is gone before the group is destroyed: else PyTorch 1.13 may abort or hang over a hook's last future.
+# The model is gone before the group is destroyed: else PyTorch 1.13 may abort or hang over a hook's
+# last future. Gloo's thread lets go of a callback after the future is complete. If Python ends first,
+# the process aborts, also with PyTorch 2.14.
 train()
+limit = time.monotonic() + 20
+while any(callback() for callback in callbacks) and time.monotonic() < limit:
+    time.sleep(0.001)
+assert not any(callback() for callback in callbacks)
 print("timed", dist.get_rank(), *timed, flush=True)
 dist.destroy_process_group()
 """
