@@ -26,7 +26,6 @@ ENVIRONMENTS = {
     "mindspore": "mindspore",
     "paddle": "paddle",
     "tensorflow-multiworker": "tensorflow",
-    "tensorflow-parameter-server": "tensorflow",
 }
 LIBRARIES = f"/usr/lib/{platform.machine()}-linux-gnu"
 WANTED = ["xgboost", *os.environ.get("PACELINE_E2E_FRAMEWORKS", "").split()]
