@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin: each target is one script, which can be run by itself. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-frameworks mutants lint sanitize bench bench-agent bench-comm bench-loader bench-optim bench-scale reach reach-versions test-rdma coverage cluster cluster-down images release
+.PHONY: help setup build demo test test-oldest test-runtime-threads test-frameworks mutants lint test-threads bench bench-agent bench-comm bench-loader bench-ops bench-optim bench-recovery bench-scale reach reach-versions diagnose reliability test-rdma test-nccl test-kueue coverage cluster cluster-down images release
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -15,8 +15,11 @@ build: ## configure and build everything (preset release, build/release)
 demo: ## train the digits example on this machine with its live step-time breakdown
 	scripts/demo
 
-test: ## every test: unit, runtime, breakdown, conformance, chart, dashboard, end to end on a real cluster
+test: ## every test: unit (under AddressSanitizer and UndefinedBehaviorSanitizer), simulation, runtime, breakdown, conformance, chart, dashboard, end to end on a real cluster
 	scripts/test
+
+test-oldest: ## every test of the runtime on the oldest supported PyTorch, Debian's 1.13
+	scripts/test oldest
 
 test-frameworks: ## examples of TensorFlow, Paddle, JAX, … with their real packages: 6 GB, cached
 	scripts/test frameworks
@@ -24,14 +27,32 @@ test-frameworks: ## examples of TensorFlow, Paddle, JAX, … with their real pac
 lint: ## format, static checks and house rules
 	scripts/lint
 
+test-nccl: ## the newest NCCL loads its profiler plugin: 0.3 GB, cached; needs no GPU
+	scripts/test nccl
+
+test-kueue: ## jobs of a LocalQueue under Kueue's own controller, on the real two-node cluster; Kueue is built from its Go module, once
+	scripts/test kueue
+
+reliability: ## each part of a real three-node cluster killed while jobs run and wait; writes the table of docs/operate/reliability.md; needs root
+	scripts/build release paceline-operator paceline-agent paceline-probe paceline-launcher paceline_runtime
+	tests/cluster/build-tools
+	scripts/test --no-build reliability
+
 test-rdma: ## tests of RDMA, on soft RoCE in a virtual machine
 	scripts/test rdma
+
+diagnose: ## injected faults in real PyTorch jobs against what the launcher finds, and clean runs; some minutes
+	scripts/build release paceline_cli paceline-launcher paceline_runtime
+	scripts/test --no-build diagnosis
 
 mutants: ## mistakes put into operator and agent on purpose, each of which a test must notice
 	scripts/mutants
 
-sanitize: ## unit tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
-	scripts/test asan tsan
+test-threads: ## unit tests of code with threads, under ThreadSanitizer
+	scripts/test tsan
+
+test-runtime-threads: ## the runtime's part of them, which CI takes: its threads live in users' processes
+	scripts/test runtime-threads
 
 coverage: ## lines that the tests execute, by folder, in build/coverage/report
 	scripts/coverage
@@ -49,6 +70,10 @@ bench-loader: ## batches through loader workers, JPEG pictures and tar shards, e
 	bench/images/run
 	bench/shards/run
 
+bench-ops: ## FCOS3D targets, SimOTA and voxelisation on the CPU against the original algorithms, also compiled
+	scripts/build release paceline_runtime
+	bench/ops/run
+
 bench-optim: ## optimizer steps on the CPU against PyTorch's, and what a step on a GPU costs its host
 	scripts/build release paceline_runtime fake_cuda
 	bench/optim/run
@@ -57,6 +82,10 @@ bench-optim: ## optimizer steps on the CPU against PyTorch's, and what a step on
 bench-agent: ## what the agent costs its node: probe, processor time, memory, a soak; RECORDS=N of the soak
 	scripts/build release
 	bench/agent/run --records $(or $(RECORDS),1e8)
+
+bench-recovery: ## seconds until all ranks train again after one was killed, with and without standby interpreters
+	scripts/build release paceline_cli paceline-launcher paceline_runtime
+	bench/recovery/run
 
 bench-scale: ## the operator on 5,000 simulated nodes: 500 jobs of 20 pods and one of 2,048; SCALE=0.1 takes a tenth
 	scripts/build release paceline-operator gang_writes

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// paceline: runs a job on this machine, and describes machines and nodes. This file only wires
-// parts together.
+// paceline: runs a job on this machine, shows jobs, and describes machines and nodes. This file
+// only wires parts together.
 #include <iostream>
 #include <memory>
 #include <string>
@@ -11,10 +11,15 @@
 #include "agent/client/measure.hpp"
 #include "cli/convert/command.hpp"
 #include "cli/doctor/command.hpp"
+#include "cli/explain/command.hpp"
 #include "cli/fabric/command.hpp"
+#include "cli/job_arguments.hpp"
 #include "cli/node/command.hpp"
 #include "cli/node/measure.hpp"
+#include "cli/report/command.hpp"
 #include "cli/run/command.hpp"
+#include "cli/top/command.hpp"
+#include "cli/trace/command.hpp"
 #include "common/http/beast/transport.hpp"
 #include "common/http/token_file.hpp"
 #include "common/kube/connect/connect.hpp"
@@ -83,6 +88,10 @@ struct Options {
   paceline::cli::DoctorOptions doctor;
   paceline::cli::NodeOptions node;  // of fabric and doctor
   paceline::cli::MeasureOptions measure;
+  paceline::cli::TopOptions top;
+  paceline::cli::ExplainOptions explain;
+  paceline::cli::ReportOptions report;
+  paceline::cli::TraceOptions trace;
 };
 
 CLI::App* add_run(CLI::App& app, paceline::cli::RunOptions& options) {
@@ -107,9 +116,13 @@ CLI::App* add_run(CLI::App& app, paceline::cli::RunOptions& options) {
                   "ip:port that serves the metrics of all ranks to Prometheus while the job runs");
   run->add_option("--runtime", options.runtime_dir,
                   "directory of the runtime (lib/, python/), if it is not beside this program");
+  CLI::Option* report =
+      run->add_option("--report", options.report,
+                      "file for a report of the run: a page (.html) or a document (.json)");
   CLI::Option* compare =
       run->add_flag("--compare", options.compare,
                     "run it with acceleration and without, in turn, and tell what was gained");
+  compare->excludes(report);
   run->add_option("--pairs", options.pairs, "pairs of runs that are compared")
       ->needs(compare)
       ->check(CLI::Range(3, 100))
@@ -281,6 +294,10 @@ int main(int argc, char** argv) {
   const CLI::App* fabric = add_fabric(app, options);
   const CLI::App* doctor = add_doctor(app, options);
   const CLI::App* measured = add_measure(app, options.measure);
+  const CLI::App* top = paceline::cli::add_top(app, options.top);
+  const CLI::App* explained = paceline::cli::add_explain(app, options.explain);
+  const CLI::App* reported = paceline::cli::add_report(app, options.report);
+  const CLI::App* traced = paceline::cli::add_trace(app, options.trace);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -293,6 +310,16 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kExitUsage;
   }
   if (*converted) return paceline::cli::convert_command(options.convert, std::cout, std::cerr);
+  if (*top) return paceline::cli::top_command(options.top);
+  if (*explained) return paceline::cli::explain_command(options.explain);
+  if (*reported) return paceline::cli::report_command(options.report);
+  if (*traced) {
+    const paceline::SystemClock clock;
+    return paceline::cli::trace_command(
+        options.trace,
+        [&] { return connect("trace", {.kubeconfig = options.trace.kubeconfig}, clock); },
+        std::cerr);
+  }
   if (*measured) return measure(std::move(options.measure));
   if (!options.node.name.empty()) return show_node(static_cast<bool>(*fabric), options);
   if (*fabric) return paceline::cli::fabric_command(options.fabric, std::cout, std::cerr);

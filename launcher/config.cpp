@@ -73,6 +73,14 @@ class Reader {
     return "";
   }
 
+  std::vector<failure::Rule> failure_rules(const env::Variable& variable) {
+    const std::string value = text(variable);
+    if (value.empty()) return {};
+    auto rules = failure::parse_rules(value);
+    if (!rules) note(variable, value, rules.error().message);
+    return rules.value_or(std::vector<failure::Rule>{});
+  }
+
   contract::RoleKind role_kind(const env::Variable& variable) {
     const std::string value = text(variable);
     const auto kind = contract::role_kind(value);
@@ -148,10 +156,19 @@ Result<Config> read_config(const frameworks::Environment& environment) {
   config.startup_timeout = reader.duration(env::kStartupTimeout);
   config.attempt = reader.integer(env::kAttempt);
   config.restarts = reader.integer(env::kRestarts);
+  config.goodput = reader.text(env::kGoodput);
+  config.job_created = reader.text(env::kJobCreated);
+  config.job_placed = reader.text(env::kJobPlaced);
   config.max_restarts = reader.integer(env::kMaxRestarts);
   config.backoff = reader.duration(env::kBackoff);
+  config.failure_rules = reader.failure_rules(env::kFailureRules);
   config.grace = reader.duration(env::kGracePeriod);
   config.rank_zero_decides = reader.one_of(env::kSuccessPolicy) == "RankZero";
+  config.hang_after = reader.duration(env::kHangAfter);
+  config.restarts_on_hang = reader.one_of(env::kOnHang) == "Restart";
+  config.diagnosis_window = reader.duration(env::kDiagnosisWindow);
+  config.has_standbys = reader.one_of(env::kStandby) != "Disabled";
+  config.saves_before_end = reader.one_of(env::kCheckpointGrace) != "Disabled";
   config.runtime_dir = reader.text(env::kRuntimeDir);
   config.state_dir = reader.text(env::kStateDir, true);
   config.slot_dir = reader.text(env::kSlotDir);

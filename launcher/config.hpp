@@ -9,9 +9,11 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/base/error.hpp"
 #include "common/contract/roles.hpp"
+#include "common/failure/rules.hpp"
 #include "common/net/address.hpp"
 #include "launcher/frameworks/environment.hpp"
 
@@ -50,10 +52,20 @@ struct Config {
 
   int attempt = 0;
   int restarts = 0;
+  std::string goodput;      // JSON: what the job's earlier pods knew; empty: none
+  std::string job_created;  // RFC 3339; empty: unknown
+  std::string job_placed;   // when this pod was created; the same
   int max_restarts = 0;
   std::chrono::nanoseconds backoff{0};
+  std::vector<failure::Rule> failure_rules;
   std::chrono::nanoseconds grace = std::chrono::seconds(30);
   bool rank_zero_decides = false;
+  bool has_standbys = true;  // beside Python ranks
+  bool saves_before_end = true;
+
+  std::chrono::nanoseconds hang_after = std::chrono::minutes(5);  // 0: hangs are not looked for
+  bool restarts_on_hang = false;
+  std::chrono::nanoseconds diagnosis_window = std::chrono::seconds(20);
 
   std::string runtime_dir;
   std::string state_dir;
@@ -66,6 +78,10 @@ struct Config {
   bool uses_mpirun() const { return framework == "MPI" && !passthrough; }
   /// Where rank 0's process says what acts.
   std::string effects_file() const { return state_dir + "/effects.json"; }
+  /// Where ranks are asked for a trace, and write it.
+  std::string trace_folder() const { return state_dir + "/trace"; }
+  /// Where ranks are asked to save, and tell their steps.
+  std::string saves_folder() const { return state_dir + "/saves"; }
   /// The framework's own launcher starts the ranks.
   bool starts_one_process() const { return passthrough || uses_mpirun(); }
 };

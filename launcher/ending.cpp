@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "common/contract/labels.hpp"
 #include "launcher/files.hpp"
@@ -30,25 +31,34 @@ int exit_code(rendezvous::End end) {
     case rendezvous::End::kOtherRelease: return contract::kExitBadContract;
     case rendezvous::End::kRendezvousTimeout: return contract::kExitRendezvous;
     case rendezvous::End::kPreflightFailed: return contract::kExitPreflight;
+    case rendezvous::End::kReplaceNode: return contract::kExitReplaceNode;
   }
   return contract::kExitJobFailed;
 }
 
 void write_ending(const Config& config, const rendezvous::Outcome& outcome,
-                  const telemetry::JobSummary& summary, Log& log) {
+                  const telemetry::JobSummary& summary,
+                  const std::optional<telemetry::Goodput>& goodput, diagnosis::Findings findings,
+                  Log& log) {
   const summary::Ending ending{std::string(rendezvous::to_string(outcome.end)),
                                outcome.attempt,
                                outcome.restarts,
                                outcome.message,
                                outcome.culprit,
                                (std::filesystem::path(config.state_dir) / "report.json").string(),
-                               summary::read_effects(config.effects_file())};
+                               summary::read_effects(config.effects_file()),
+                               std::move(findings),
+                               summary::read_model_flops(config.effects_file()),
+                               goodput,
+                               outcome.saved};
   if (auto written = write_atomically(ending.report, summary::report_document(ending, summary));
       !written)
     log.line(written.error().message);
   write_termination_message(config.termination_log, ending, summary, log);
   if (const std::string line = summary::effects_line(ending.effects); !line.empty())
     log.line("acceleration: " + line);
+  if (const std::string line = goodput ? summary::goodput_line(*goodput) : ""; !line.empty())
+    log.line(line);
   log.line("ends: " + ending.verdict + (ending.message.empty() ? "" : ": " + ending.message));
 }
 

@@ -33,6 +33,54 @@ void put_gains(telemetry::TextSink& sink, const telemetry::Labels& job,
   }
 }
 
+void put_findings(telemetry::TextSink& sink, const telemetry::Labels& job,
+                  const diagnosis::Findings& findings) {
+  if (findings.empty()) return;
+  sink.family("paceline_job_finding", telemetry::MetricType::kGauge,
+              "1 for each finding about the job: what is wrong, and in which rank if it is one.");
+  for (const diagnosis::Finding& finding : findings) {
+    telemetry::Labels labels = job;
+    labels.emplace_back("kind", to_string(finding.kind));
+    labels.emplace_back("subject", finding.subject);
+    labels.emplace_back("rank", finding.rank ? std::to_string(*finding.rank) : "");
+    labels.emplace_back("node", finding.node);
+    sink.value(labels, 1);
+  }
+}
+
+/// Before the first step nothing can be told: a framework without marks looks like one that starts.
+void put_goodput(telemetry::TextSink& sink, const telemetry::Labels& job,
+                 const std::optional<telemetry::Goodput>& goodput) {
+  if (!goodput || !goodput->trained) return;
+  sink.family("paceline_job_goodput_ratio", telemetry::MetricType::kGauge,
+              "Useful step time over wall time since the job's first start.");
+  sink.value(job, goodput->ratio());
+  sink.family("paceline_job_time_seconds", telemetry::MetricType::kGauge,
+              "Wall time since the job's first start, by what it was used for. Together the uses "
+              "are the whole time.");
+  for (std::size_t use = 0; use < telemetry::kUses; ++use) {
+    telemetry::Labels labels = job;
+    labels.emplace_back("use", std::string(telemetry::use_name(use)));
+    sink.value(labels, goodput->seconds[use]);
+  }
+}
+
+void put_flops(telemetry::TextSink& sink, const telemetry::Labels& job,
+               const EndpointState& state) {
+  if (!state.state.model) return;
+  const double speed = summary::flops_per_second(*state.state.model, state.summary);
+  if (speed <= 0) return;
+  sink.family("paceline_job_flops_per_second", telemetry::MetricType::kGauge,
+              "Floating-point operations of the model per second on rank 0's device.");
+  sink.value(job, speed);
+  const auto share = summary::mfu(*state.state.model, state.summary);
+  if (!share) return;
+  sink.family("paceline_job_mfu_ratio", telemetry::MetricType::kGauge,
+              "Model FLOPs utilization: paceline_job_flops_per_second over the peak of rank 0's "
+              "device.");
+  sink.value(job, *share);
+}
+
 std::string metrics(const EndpointState& state) {
   using telemetry::MetricType;
   telemetry::TextSink sink;
@@ -54,6 +102,9 @@ std::string metrics(const EndpointState& state) {
       sink.value(job, state.summary.skew);
     }
     put_gains(sink, job, state.state.effects);
+    put_findings(sink, job, state.state.findings);
+    put_goodput(sink, job, state.state.goodput);
+    put_flops(sink, job, state);
   }
   return sink.text();
 }
@@ -61,8 +112,9 @@ std::string metrics(const EndpointState& state) {
 }  // namespace
 
 summary::JobState job_state(const Config& config, const rendezvous::Gang* gang,
+                            const summary::GoodputMeter* goodput,
                             const rendezvous::Member& member) {
-  if (gang == nullptr)
+  if (gang == nullptr || goodput == nullptr)
     return {config.job_uid,
             member.running() ? "Running" : "Gathering",
             member.attempt(),
@@ -70,31 +122,83 @@ summary::JobState job_state(const Config& config, const rendezvous::Gang* gang,
             1,
             1,
             std::nullopt};
-  return {config.job_uid,
-          std::string(rendezvous::to_string(gang->phase())),
-          gang->attempt(),
-          gang->restarts(),
-          gang->gathered(),
-          gang->expected(),
-          gang->culprit(),
-          gang->missing(),
-          summary::read_effects(config.effects_file())};
+  return {.job_uid = config.job_uid,
+          .phase = std::string(rendezvous::to_string(gang->phase())),
+          .attempt = gang->attempt(),
+          .restarts = gang->restarts(),
+          .gathered = gang->gathered(),
+          .expected = gang->expected(),
+          .culprit = gang->culprit(),
+          .missing = gang->missing(),
+          .effects = summary::read_effects(config.effects_file()),
+          .model = summary::read_model_flops(config.effects_file()),
+          .goodput = goodput->at_present(*gang),
+          .saved = gang->saved()};
+}
+
+std::optional<summary::HttpAnswer> answer_without_state(const Config& config,
+                                                        traces::TraceService* traces,
+                                                        const summary::HttpRequest& request) {
+  const std::string& path = request.path;
+  const bool traced = traces != nullptr && traces::TraceService::serves(path);
+  if (request.method != "GET" && !traced)
+    return summary::HttpAnswer{405, "text/plain; charset=utf-8", "only GET is served here\n"};
+  if (path == "/healthz") return summary::HttpAnswer{200, "text/plain; charset=utf-8", "ok\n"};
+  if (path == "/metrics") return std::nullopt;
+  if (path != "/v1/summary" && path != "/v1/stacks" && !traced) return summary::HttpAnswer{};
+  if (!same_secret(request.authorization, "Bearer " + config.token))
+    return summary::HttpAnswer{401, "text/plain; charset=utf-8",
+                               "show the job's token: Authorization: Bearer <token>\n"};
+  if (traced) return traces->answer(request);
+  return std::nullopt;
 }
 
 summary::HttpAnswer answer_request(const EndpointState& state,
                                    const summary::HttpRequest& request) {
-  if (request.method != "GET")
-    return {405, "text/plain; charset=utf-8", "only GET is served here\n"};
-  const auto& [method, path, authorization, body] = request;
-  if (path == "/healthz") return {200, "text/plain; charset=utf-8", "ok\n"};
-  if (path == "/metrics") return {200, std::string(telemetry::kTextContentType), metrics(state)};
-  if (path == "/v1/summary") {
-    if (!same_secret(authorization, "Bearer " + state.config->token))
-      return {401, "text/plain; charset=utf-8",
-              "show the job's token: Authorization: Bearer <token>\n"};
-    return {200, "application/json", summary::summary_document(state.state, state.summary) + "\n"};
-  }
+  if (auto answer = answer_without_state(*state.config, state.traces, request))
+    return *std::move(answer);
+  if (request.path == "/metrics")
+    return {200, std::string(telemetry::kTextContentType), metrics(state)};
+  if (request.path == "/v1/stacks" && state.stacks != nullptr)
+    return {200, "application/json",
+            summary::stacks_document(state.state.attempt, *state.stacks) + "\n"};
+  return {200, "application/json", summary::summary_document(state.state, state.summary) + "\n"};
+}
+
+Status Endpoint::open(boost::asio::io_context& io, std::function<EndpointState()> state) {
+  if (config_.http.host.empty()) return {};
+  auto traces = traces::TraceService::open(config_.trace_folder(),
+                                           {config_.job_name, config_.node_rank, config_.pod_name,
+                                            config_.node_name, traces::own_boot_id()},
+                                           collector_, clock_);
+  if (!traces) return std::unexpected(traces.error());
+  traces_ = *std::move(traces);
+  server_.emplace(
+      io,
+      [this, state = std::move(state)](const summary::HttpRequest& request) {
+        return answer(state, request);
+      },
+      summary::HttpLimits{.body = traces::kMostRequestBytes});
+  if (auto opened = server_->open(config_.http.host, config_.http.port); !opened)
+    return fail(Code::kUnavailable, Origin::kSystem,
+                "PACELINE_HTTP_LISTEN: " + opened.error().message);
   return {};
+}
+
+void Endpoint::close() {
+  if (server_) server_->close();
+}
+
+summary::HttpAnswer Endpoint::answer(const std::function<EndpointState()>& ask_state,
+                                     const summary::HttpRequest& request) {
+  if (auto answer = answer_without_state(config_, traces_.get(), request))
+    return *std::move(answer);
+  EndpointState state = ask_state();
+  state.config = &config_;
+  state.collector = &collector_;
+  history_.add(clock_.steady(), state.summary.p50);
+  state.state.history = &history_;
+  return answer_request(state, request);
 }
 
 }  // namespace paceline::launcher

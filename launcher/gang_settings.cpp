@@ -21,8 +21,6 @@ void share_machine(const std::string& address, rendezvous::GangConfig& gang) {
   };
 }
 
-}  // namespace
-
 rendezvous::Hello hello_of(const Config& config, std::uint16_t table_port,
                            std::uint16_t exec_port) {
   rendezvous::Hello hello;
@@ -45,6 +43,17 @@ rendezvous::Hello hello_of(const Config& config, std::uint16_t table_port,
   return hello;
 }
 
+}  // namespace
+
+rendezvous::MemberConfig member_of(const Config& config, std::uint16_t table_port,
+                                   std::uint16_t exec_port) {
+  return {.hello = hello_of(config, table_port, exec_port),
+          .children = config.starts_one_process() ? 1 : 0,
+          .startup_timeout = config.startup_timeout,
+          .rank_zero_decides = config.rank_zero_decides,
+          .longest_save = config.grace / 5 * 4};  // the rest is for SIGTERM
+}
+
 Address server_of(const Config& config) {
   if (config.node_rank != 0) return config.rendezvous;
   // Every machine has 127.0.0.1; ::1 only with IPv6, without which "::" listens on 0.0.0.0.
@@ -60,6 +69,7 @@ rendezvous::GangConfig gang_of(const Config& config) {
   gang.node_count = config.node_count;
   gang.max_restarts = config.max_restarts;
   gang.backoff = config.backoff;
+  gang.rules = config.failure_rules;
   // The pod of rank 0 runs mpirun, whose end is the end of all ranks.
   gang.rank_zero_decides = config.rank_zero_decides || config.uses_mpirun();
   gang.workers_together = !contract::keeps_without_a_worker(config.framework);

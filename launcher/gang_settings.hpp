@@ -5,13 +5,15 @@
 
 #include "launcher/config.hpp"
 #include "launcher/rendezvous/gang.hpp"
+#include "launcher/rendezvous/member.hpp"
 #include "launcher/rendezvous/message.hpp"
 
 namespace paceline::launcher {
 
 /// `table_port`: where this launcher passes the rank table on; 0: it does not. `exec_port`: where
 /// it starts commands for mpirun; 0: it does not.
-rendezvous::Hello hello_of(const Config& config, std::uint16_t table_port, std::uint16_t exec_port);
+rendezvous::MemberConfig member_of(const Config& config, std::uint16_t table_port,
+                                   std::uint16_t exec_port);
 
 rendezvous::GangConfig gang_of(const Config& config);
 

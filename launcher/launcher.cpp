@@ -29,14 +29,19 @@
 #include "launcher/install.hpp"
 #include "launcher/preflight.hpp"
 #include "launcher/process/open_files.hpp"
+#include "launcher/process/processor_time.hpp"
 #include "launcher/process/rank_set.hpp"
 #include "launcher/rank_plan.hpp"
 #include "launcher/rendezvous/client.hpp"
 #include "launcher/rendezvous/member.hpp"
 #include "launcher/rendezvous/server.hpp"
 #include "launcher/rendezvous/table_relay.hpp"
+#include "launcher/saving/save_duty.hpp"
+#include "launcher/spans/job_spans.hpp"
 #include "launcher/start_plan.hpp"
-#include "launcher/summary/http_server.hpp"
+#include "launcher/watch/job_watch.hpp"
+#include "launcher/watch/stack_capture.hpp"
+#include "launcher/watch/unserved_ranks.hpp"
 
 namespace paceline::launcher {
 namespace {
@@ -45,7 +50,6 @@ constexpr std::chrono::milliseconds kTick{100};
 // After a longer time between two ticks this process did not run, or was busy.
 constexpr std::chrono::seconds kLongestTurn{1};
 constexpr std::chrono::seconds kEndGrace{5};
-constexpr int kAnyRank = 1 << 24;
 
 }  // namespace
 
@@ -65,24 +69,28 @@ class Launcher::Impl {
         agent_(config_.slot_dir,
                {config_.job_name, config_.role, config_.replica_index, config_.incarnation}, clock),
         rings_(collector_, &agent_),
+        standbys_(clock, "/", [this](const std::string& line) { log_.line(line); }),
         ranks_(pump_, clock, config_.grace, "/",
                {[this](int local_rank, const std::optional<rendezvous::Failure>& failure) {
                   perform(member_.on_rank_exit(local_rank, failure));
                 },
                 [this] { perform(member_.on_all_stopped(clock_.steady())); },
-                [this](pid_t pid, int status) { commands_.on_exit(pid, status); }}),
+                [this](pid_t pid, int status) { commands_.on_exit(pid, status); }},
+               &standbys_),
         commands_(io_, config_.token, config_.job_uid, config_.grace,
                   [this](pid_t pid) { ranks_.adopt(pid); }),
         horovod_(io_),
+        stacks_(io_, log_),
+        saves_(log_),
         tables_(io_, config_.token, config_.job_uid),
         table_port_(rendezvous::passes_table_on(config_.node_rank, config_.node_count)
                         ? tables_.open(config_.pod_ip)
                         : 0),
-        member_({hello_of(config_, table_port_,
+        member_(member_of(config_, table_port_,
                           config_.uses_mpirun() ? commands_.open(config_.pod_ip) : 0),
-                 config_.starts_one_process() ? 1 : 0, config_.startup_timeout,
-                 config_.rank_zero_decides},
-                clock.steady()) {}
+                clock.steady()),
+        spans_(environment_, config_, clock, log),
+        endpoint_(config_, collector_, clock) {}
 
   int run();
 
@@ -98,9 +106,8 @@ class Launcher::Impl {
   void on_preflight(const PodReadiness& readiness);
   void join();
   void stop_when_heard();
-  void log_unserved_ranks();
   telemetry::JobSummary folded(telemetry::Span span) const;
-  summary::HttpAnswer answer(const summary::HttpRequest& request) const;
+  EndpointState state() const;
 
   const Config config_;
   const frameworks::Environment environment_;
@@ -115,15 +122,20 @@ class Launcher::Impl {
   telemetry::Collector collector_;
   telemetry::SlotClient agent_;
   telemetry::RingServer rings_;
+  process::Standbys standbys_;
   process::RankSet ranks_;
   exec::ExecServer commands_;  // those of mpirun
   HorovodStore horovod_;
+  StackCapture stacks_;
+  saving::SaveDuty saves_;
   rendezvous::TableRelay tables_;
   const std::uint16_t table_port_;  // where children fetch the rank table; 0: nobody does
   rendezvous::Member member_;
   std::optional<rendezvous::Server> server_;
+  std::optional<JobWatch> watch_;
+  spans::JobSpans spans_;
   std::optional<rendezvous::Client> client_;
-  std::optional<summary::HttpServer> http_;
+  Endpoint endpoint_;
   RankPlan plan_;
   std::optional<rendezvous::Outcome> outcome_;
   SteadyTime stop_by_{};
@@ -131,7 +143,7 @@ class Launcher::Impl {
   bool joining_ = false;  // before this, the member's startup time does not run
   std::jthread preflight_;
   std::vector<std::string> last_changes_;
-  std::size_t unserved_ = 0;  // number of ranks without the node's agent, as last logged
+  UnservedRanks unserved_;
 };
 
 Status Launcher::Impl::prepare() {
@@ -152,13 +164,10 @@ Status Launcher::Impl::prepare() {
                     [this](const std::string& line) { log_.line(line); });
     if (auto opened = server_->open(config_.listen.host, config_.listen.port); !opened)
       return opened;
+    watch_.emplace(config_, *server_, clock_, log_);
   }
-  if (!config_.http.host.empty()) {
-    http_.emplace(io_, [this](const summary::HttpRequest& request) { return answer(request); });
-    if (auto opened = http_->open(config_.http.host, config_.http.port); !opened)
-      return fail(Code::kUnavailable, Origin::kSystem,
-                  "PACELINE_HTTP_LISTEN: " + opened.error().message);
-  }
+  if (auto opened = saves_.open(config_.saves_folder()); !opened) return opened;
+  if (auto opened = endpoint_.open(io_, [this] { return state(); }); !opened) return opened;
   const Address server = server_of(config_);
   client_.emplace(io_, server.host, server.port,
                   rendezvous::Client::Callbacks{
@@ -190,12 +199,15 @@ int Launcher::Impl::run() {
   preflight();
   tick();
   io_.run();
-
   preflight_ = {};  // stops and joins the thread
   reading.request_stop();
   reading.join();
   rings_.pump();
-  write_ending(config_, *outcome_, folded(telemetry::Span::kTotal), log_);
+  if (watch_) watch_->tell_failure();
+  write_ending(config_, *outcome_, folded(telemetry::Span::kTotal),
+               watch_ ? std::optional(watch_->goodput()) : std::nullopt,
+               watch_ ? watch_->findings() : diagnosis::Findings{}, log_);
+  if (server_) spans_.end(server_->gang(), *outcome_);
   std::error_code ignored;
   std::filesystem::remove(plan_.rank_table, ignored);
   log_.use(STDERR_FILENO);
@@ -214,10 +226,8 @@ void Launcher::Impl::join() {
 // begins without it.
 void Launcher::Impl::preflight() {
   if (config_.gpu_direct != "Required" && config_.gpu_direct != "Preferred") return join();
-  preflight_ = std::jthread([this](const std::stop_token& stop) {
-    const ProbeCommand probe = pod_probe(own_tree(), environment_);
-    PodReadiness readiness = ask_probe(probe, stop);
-    boost::asio::post(io_, [this, readiness = std::move(readiness)] { on_preflight(readiness); });
+  preflight_ = ask_in_background(pod_probe(own_tree(), environment_), [this](PodReadiness told) {
+    boost::asio::post(io_, [this, told = std::move(told)] { on_preflight(told); });
   });
 }
 
@@ -240,7 +250,8 @@ void Launcher::Impl::wait_signal() {
     if (signal == SIGCHLD) {
       ranks_.on_child();
     } else {
-      perform(member_.on_terminate(signal == SIGTERM ? "SIGTERM" : "SIGINT"));
+      perform(member_.on_terminate(signal == SIGTERM ? "SIGTERM" : "SIGINT", saves_.can_save(),
+                                   clock_.steady()));
     }
     wait_signal();
   });
@@ -257,42 +268,34 @@ void Launcher::Impl::tick() {
     tables_.tick(now);
     commands_.tick(now);
     if (server_) server_->tick();
+    if (watch_) watch_->tick();
+    if (server_) spans_.tick(server_->gang());
+    if (const auto saved = saves_.ended())
+      perform(member_.on_saved(saved->step, saved->ranks, saved->saved));
     if (joining_) perform(member_.on_tick(clock_.steady()));
-    log_unserved_ranks();
+    unserved_.look(agent_.served_here(), log_);
     if (outcome_) stop_when_heard();
     tick();
   });
 }
 
-void Launcher::Impl::log_unserved_ranks() {
-  const auto here = agent_.served_here();
-  const std::size_t count = here ? here->size() : 0;
-  if (count > unserved_) {
-    log_.line("the node's agent does not take the rings of " + std::to_string(count) +
-              " ranks (rank " + std::to_string(*here->begin()) +
-              " is the first): their metrics are served here");
-  }
-  unserved_ = count;
-}
-
-// Node rank 0 stops last: it waits until every member has received the end of the job, or until the
-// time is over.
+// Node rank 0 stops last: it waits until every member has received the end of the job and the
+// node's agent has the findings, or until the time is over.
 void Launcher::Impl::stop_when_heard() {
-  const bool heard =
-      !server_ || !server_->gang().finished() || server_->all_gone() || clock_.steady() >= stop_by_;
-  // Hand the findings to the node's agent before the pod ends.
-  if (!agent_.reported() && clock_.steady() < stop_by_) return;
-  if (!heard) return;
+  const bool heard = !server_ || !server_->gang().finished() || server_->all_gone();
+  if (clock_.steady() < stop_by_ && !(heard && agent_.reported())) return;
   if (server_) server_->close();
   tables_.close();
   commands_.close();
   horovod_.close();
-  if (http_) http_->close();
+  stacks_.cancel();
+  endpoint_.close();
   io_.stop();
 }
 
 void Launcher::Impl::perform(const rendezvous::MemberActions& actions) {
   for (const auto& action : actions) {
+    if (const auto reached = saves_.take(action)) client_->send(*reached);
     if (std::holds_alternative<rendezvous::ConnectServer>(action)) {
       client_->connect();
     } else if (std::holds_alternative<rendezvous::DropServer>(action)) {
@@ -301,7 +304,16 @@ void Launcher::Impl::perform(const rendezvous::MemberActions& actions) {
       client_->send(send->message);
     } else if (std::holds_alternative<rendezvous::SendSummary>(action)) {
       rings_.pump();
-      client_->send(rendezvous::Heartbeat{collector_.summaries()});
+      auto ranks = collector_.summaries();
+      process::add_lost_processor("/", collector_.processes(), ranks);
+      client_->send(rendezvous::Heartbeat{std::move(ranks)});
+    } else if (const auto* capture = std::get_if<rendezvous::SendStacks>(&action)) {
+      stacks_.begin(ranks_.processes(), collector_.processes(),
+                    [this, attempt = capture->attempt](auto ranks) {
+                      client_->send(rendezvous::CapturedStacks{attempt, std::move(ranks)});
+                    });
+    } else if (std::holds_alternative<rendezvous::AskForWindow>(action)) {
+      if (const auto asked = endpoint_.ask_for_window(); !asked) log_.line(asked.error().message);
     } else if (const auto* tell = std::get_if<rendezvous::SendFailure>(&action)) {
       if (const auto failure = ranks_.first_failure())
         client_->send(rendezvous::Failed{tell->attempt, *failure});
@@ -309,9 +321,9 @@ void Launcher::Impl::perform(const rendezvous::MemberActions& actions) {
       fetch_table(*fetch);
     } else if (const auto* start = std::get_if<rendezvous::StartRanks>(&action)) {
       start_ranks(*start);
-    } else if (std::holds_alternative<rendezvous::StopRanks>(action)) {
+    } else if (const auto* stop = std::get_if<rendezvous::StopRanks>(&action)) {
       commands_.stop();
-      ranks_.stop();
+      ranks_.stop(stop->since);
     } else if (const auto* line = std::get_if<rendezvous::LogLine>(&action)) {
       log_.line(line->text);
     } else if (const auto* exit = std::get_if<rendezvous::Exit>(&action)) {
@@ -333,44 +345,32 @@ void Launcher::Impl::fetch_table(const rendezvous::FetchTable& fetch) {
   const auto from = net::parse_address(fetch.from);
   if (!from) return missing(from.error().message);
   tables_.fetch(fetch.attempt, *from, [this, missing](const Result<std::string>& payload) {
-    if (!payload) return missing(payload.error().message);
-    const auto message = rendezvous::parse_message(*payload);
-    const auto* table = message ? std::get_if<rendezvous::Table>(&*message) : nullptr;
-    if (table == nullptr)
-      return missing(message ? "it sent another message" : message.error().message);
-    keep_table(*message, *payload);
+    const auto table = rendezvous::parse_table(payload);
+    if (!table) return missing(table.error().message);
+    keep_table(*table, *payload);
     perform(member_.on_table(table->table));
   });
 }
 
 void Launcher::Impl::start_ranks(const rendezvous::StartRanks& start) {
   const auto not_started = [this](const Error& error) {
-    rendezvous::Failure failure;
-    failure.exit_code = 1;
-    failure.reason = error.code == Code::kInvalid       ? "NotExecutable"
-                     : error.code == Code::kUnavailable ? "PortInUse"
-                                                        : "StateDirectory";
-    failure.last_lines = {error.message};
-    perform(member_.on_rank_exit(0, failure));
+    perform(member_.on_rank_exit(0, failure_to_start(error)));
   };
   rendezvous::RankTable table = start.table;
   rendezvous::name_hosts(table, config_.job_name, config_.subdomain);
   auto planned = plan_start(plan_, config_, table, start.restarts);
   if (!planned) return not_started(planned.error());
-  const PlannedRanks& specs = planned->ranks;
-  log_changes(specs, last_changes_, log_);
+  log_changes(planned->ranks, last_changes_, log_);
   const auto& node = table.nodes[static_cast<std::size_t>(config_.node_rank)];
   if (config_.framework == "Horovod" && !config_.passthrough) {
     if (auto served = horovod_.begin(table, node); !served) return not_started(served.error());
   }
-  // The framework's own launcher numbers its ranks.
-  const int first = config_.starts_one_process() ? 0 : node.first_rank;
-  const int processes = config_.starts_one_process() ? kAnyRank : node.processes;
-  collector_.begin_attempt(static_cast<std::uint32_t>(table.attempt), config_.node_rank, first,
-                           processes);
-  agent_.begin_attempt(static_cast<std::uint32_t>(table.attempt), config_.node_rank, first,
-                       processes);
-  ranks_.start(specs.ranks);
+  const auto [first, processes] = ranks_of(config_, node);
+  const auto attempt = static_cast<std::uint32_t>(table.attempt);
+  collector_.begin_attempt(attempt, config_.node_rank, first, processes);
+  agent_.begin_attempt(attempt, config_.node_rank, first, processes);
+  spans_.tell(table.attempt, planned->ranks.ranks);
+  ranks_.start(planned->ranks.ranks);
   if (config_.uses_mpirun()) commands_.begin(table.attempt, std::move(planned->shell));
 }
 
@@ -378,15 +378,16 @@ telemetry::JobSummary Launcher::Impl::folded(telemetry::Span span) const {
   return telemetry::fold(server_ ? server_->gang().ranks() : collector_.summaries(), span);
 }
 
-summary::HttpAnswer Launcher::Impl::answer(const summary::HttpRequest& request) const {
-  EndpointState state;
-  state.config = &config_;
-  state.collector = &collector_;
-  state.ranks = agent_.served_here();
-  state.whole_job = server_.has_value();
-  state.state = job_state(config_, server_ ? &server_->gang() : nullptr, member_);
-  state.summary = folded(telemetry::Span::kWindow);
-  return answer_request(state, request);
+EndpointState Launcher::Impl::state() const {
+  const rendezvous::Gang* gang = server_ ? &server_->gang() : nullptr;
+  EndpointState state{
+      .ranks = agent_.served_here(),
+      .whole_job = gang != nullptr,
+      .state = job_state(config_, gang, watch_ ? &watch_->meter() : nullptr, member_),
+      .summary = folded(telemetry::Span::kWindow),
+      .stacks = gang != nullptr ? &gang->stacks() : &stacks_.stacks()};
+  if (watch_) state.state.findings = watch_->findings();
+  return state;
 }
 
 Launcher::Launcher(Config config, frameworks::Environment environment,

@@ -116,6 +116,11 @@ PodReadiness ask_probe(const ProbeCommand& command, const std::stop_token& stop)
   return read_readiness(answer);
 }
 
+std::jthread ask_in_background(ProbeCommand command, std::function<void(PodReadiness)> told) {
+  return std::jthread([command = std::move(command), told = std::move(told)](
+                          const std::stop_token& stop) { told(ask_probe(command, stop)); });
+}
+
 Judgement judge(const PodReadiness& readiness, const std::string& gpu_direct,
                 const std::string& pod_name) {
   if (readiness.ready.value_or(false))

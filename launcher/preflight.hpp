@@ -11,10 +11,12 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "common/telemetry/slot/slot_finding.hpp"
@@ -44,6 +46,8 @@ ProbeCommand pod_probe(const std::filesystem::path& tree,
                        const frameworks::Environment& environment);
 
 PodReadiness ask_probe(const ProbeCommand& command, const std::stop_token& stop);
+/// Does so on the thread that is returned, and calls `told` there.
+std::jthread ask_in_background(ProbeCommand command, std::function<void(PodReadiness)> told);
 
 /// Parses the probe's line of JSON. For any other text the answer is "not proved".
 PodReadiness read_readiness(std::string_view text);

@@ -2,14 +2,18 @@
 #include "launcher/rank_plan.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "common/command/command.hpp"
 #include "common/contract/env.hpp"
 #include "common/net/ports.hpp"
 #include "launcher/process/cpu_binding.hpp"
+#include "launcher/process/loadable.hpp"
+#include "launcher/trace/request_file.hpp"
 
 namespace paceline::launcher {
 
@@ -22,6 +26,26 @@ frameworks::JobShape shape_of(const Config& config) {
                          config.framework == "Horovod";
   return {config.framework, config.passthrough, all_train ? config.node_count : 0, config.processes,
           contract::trains(config.kind)};
+}
+
+/// The library of kernel windows for ranks with a GPU, or "".
+std::string cuda_injection(const RankPlan& plan, const Config& config, Log& log) {
+  const auto says = [&](const env::Variable& variable, std::string_view value) {
+    const auto found = plan.environment.find(std::string(variable.name));
+    return found != plan.environment.end() && found->second == value;
+  };
+  if (config.runtime_dir.empty() || plan.machine.gpus == 0 || says(env::kDisable, "1") ||
+      !says(env::kKernelWindows, "Auto") || plan.environment.contains("CUDA_INJECTION64_PATH"))
+    return "";
+  std::string library = config.runtime_dir + "/lib/libpaceline_cupti.so";
+  std::error_code error;
+  if (!std::filesystem::exists(library, error)) return "";  // an older runtime
+  // A driver that cannot load the library may refuse to start.
+  if (const auto loads = process::check_loadable(library, plan.environment); !loads) {
+    log.line("kernel windows are off: " + loads.error().message);
+    return "";
+  }
+  return library;
 }
 
 }  // namespace
@@ -45,6 +69,7 @@ Result<RankPlan> prepare_ranks(const Config& config, const frameworks::Environme
   plan.nccl_settings = fabric::user_settings(environment, config.device_root);
   plan.allowed_cpus = process::allowed_cpus();
   plan.numa_nodes = process::numa_nodes("/");
+  plan.cuda_injection = cuda_injection(plan, config, log);
   plan.telemetry_socket = config.state_dir + "/telemetry.sock";
   plan.rank_table = config.state_dir + "/rank-table.json";
   return plan;
@@ -55,17 +80,36 @@ int cpus_of(const RankPlan& plan, const Config& config) {
   return config.cpu_limit > 0 ? std::min(config.cpu_limit, std::max(1, allowed)) : allowed;
 }
 
+std::pair<int, int> ranks_of(const Config& config, const rendezvous::Node& own) {
+  // The framework's own launcher numbers its ranks.
+  constexpr int any = 1 << 24;
+  return config.starts_one_process() ? std::pair(0, any) : std::pair(own.first_rank, own.processes);
+}
+
 namespace {
+
+bool says(const RankPlan& plan, const env::Variable& variable, std::string_view value) {
+  const auto found = plan.environment.find(std::string(variable.name));
+  return found != plan.environment.end() && found->second == value;
+}
+
+/// NCCL's profiler plugin, or "" where nothing is injected or the job does not want it. A folder of
+/// an older runtime has none.
+std::string profiler_of(const RankPlan& plan, const Config& config) {
+  if (config.runtime_dir.empty() || says(plan, env::kDisable, "1") ||
+      says(plan, env::kNcclProfiler, "Disabled"))
+    return "";
+  const std::filesystem::path plugin =
+      std::filesystem::path(config.runtime_dir) / "lib" / "libpaceline_nccl.so";
+  std::error_code error;
+  return std::filesystem::exists(plugin, error) ? plugin.string() : "";
+}
 
 /// Why NCCL gets no settings for its way to other hosts; empty: nothing forbids them.
 std::string why_left_alone(const RankPlan& plan, const Config& config) {
-  const auto says = [&](const env::Variable& variable, std::string_view value) {
-    const auto found = plan.environment.find(std::string(variable.name));
-    return found != plan.environment.end() && found->second == value;
-  };
-  if (says(env::kDisable, "1")) return "PACELINE_DISABLE=1";
+  if (says(plan, env::kDisable, "1")) return "PACELINE_DISABLE=1";
   // Other devices make other rings, which add in another order.
-  if (says(env::kNumerics, "Bitwise")) return "spec.acceleration.numerics is Bitwise";
+  if (says(plan, env::kNumerics, "Bitwise")) return "spec.acceleration.numerics is Bitwise";
   // Some hand it to the ranks of all hosts, which may have other devices.
   if (config.uses_mpirun()) return "mpirun has one environment for all hosts";
   return "";
@@ -81,7 +125,17 @@ fabric::Job network_job(const RankPlan& plan, const Config& config,
           .cpus = cpus_per_rank,
           .gpu_direct_off = config.gpu_direct == "Disabled",
           .left_alone = why_left_alone(plan, config),
+          .profiler = profiler_of(plan, config),
           .user_sets = plan.nccl_settings};
+}
+
+/// Whether the ranks may be started from standbys: Python itself is the command, and the gang may
+/// start again.
+bool may_have_standbys(const RankPlan& plan, const Config& config) {
+  const bool restarts = config.max_restarts > 0 || config.node_count > 1;
+  return config.has_standbys && restarts && !config.starts_one_process() &&
+         !config.runtime_dir.empty() && !says(plan, env::kDisable, "1") && !plan.argv.empty() &&
+         std::filesystem::path(plan.argv.front()).filename().string().starts_with("python");
 }
 
 std::vector<std::string> lines_of(const frameworks::ComposedEnvironment& composed) {
@@ -108,21 +162,31 @@ PlannedRanks plan_ranks(const RankPlan& plan, const Config& config,
 
   PlannedRanks planned;
   for (int local_rank = 0; local_rank < processes; ++local_rank) {
-    const std::string failure_file = config.state_dir + "/failed-" + std::to_string(local_rank);
-    const frameworks::RankSetting setting{.framework = config.framework,
-                                          .passthrough = config.starts_one_process(),
-                                          .tf_config = config.tf_config,
-                                          .threads = threads,
-                                          .runtime_dir = config.runtime_dir,
-                                          .rank_table_path = plan.rank_table,
-                                          .telemetry_socket = plan.telemetry_socket,
-                                          .failure_file = failure_file,
-                                          .effects_file = config.effects_file(),
-                                          .learned_dir = config.state_dir + "/learned",
-                                          .interface = plan.interface,
-                                          .network = network,
-                                          .max_restarts = config.max_restarts,
-                                          .job_uid = config.job_uid};
+    const std::string number = std::to_string(local_rank);
+    const std::string failure_file = config.state_dir + "/failed-" + number;
+    const std::string standby_file =
+        may_have_standbys(plan, config) ? config.state_dir + "/imports-" + number : "";
+    const frameworks::RankSetting setting{
+        .framework = config.framework,
+        .passthrough = config.starts_one_process(),
+        .tf_config = config.tf_config,
+        .threads = threads,
+        .runtime_dir = config.runtime_dir,
+        .rank_table_path = plan.rank_table,
+        .telemetry_socket = plan.telemetry_socket,
+        .failure_file = failure_file,
+        .standby_file = standby_file,
+        .effects_file = config.effects_file(),
+        .save_request = config.saves_before_end
+                            ? traces::RequestFile::path_in(config.saves_folder()).string()
+                            : "",
+        .trace_request = traces::RequestFile::path_in(config.trace_folder()),
+        .learned_dir = config.state_dir + "/learned",
+        .interface = plan.interface,
+        .network = network,
+        .cuda_injection = plan.cuda_injection,
+        .max_restarts = config.max_restarts,
+        .job_uid = config.job_uid};
     const frameworks::Process process{table, node, setting, local_rank, restarts};
     const auto composed = frameworks::compose_environment(plan.environment, process);
 
@@ -130,6 +194,7 @@ PlannedRanks plan_ranks(const RankPlan& plan, const Config& config,
     spec.rank = process.rank();
     spec.local_rank = local_rank;
     spec.failure_file = failure_file;
+    spec.standby_file = standby_file;
     spec.request.argv = plan.argv;
     if (plan.local_rank_at >= 0)
       spec.request.argv.insert(spec.request.argv.begin() + plan.local_rank_at,

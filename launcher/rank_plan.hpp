@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/config.hpp"
@@ -25,6 +26,7 @@ struct RankPlan {
   std::string interface;
   fabric::Machine machine;
   fabric::NcclSettings nccl_settings;  // of the user and of the image
+  std::string cuda_injection;          // library that the CUDA driver loads; "": none
   std::string telemetry_socket;
   std::string rank_table;
   std::vector<int> allowed_cpus;
@@ -38,6 +40,9 @@ Result<RankPlan> prepare_ranks(const Config& config, const frameworks::Environme
 
 /// CPUs that the ranks of this replica share.
 int cpus_of(const RankPlan& plan, const Config& config);
+
+/// The first rank of this replica, and how many may follow it.
+std::pair<int, int> ranks_of(const Config& config, const rendezvous::Node& own);
 
 struct PlannedRanks {
   std::vector<process::RankSpec> ranks;

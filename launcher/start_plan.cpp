@@ -88,4 +88,14 @@ Result<StartPlan> plan_start(const RankPlan& plan, const Config& config,
   return StartPlan{std::move(ranks), {}};
 }
 
+rendezvous::Failure failure_to_start(const Error& error) {
+  rendezvous::Failure failure;
+  failure.exit_code = 1;
+  failure.reason = error.code == Code::kInvalid       ? "NotExecutable"
+                   : error.code == Code::kUnavailable ? "PortInUse"
+                                                      : "StateDirectory";
+  failure.last_lines = {error.message};
+  return failure;
+}
+
 }  // namespace paceline::launcher

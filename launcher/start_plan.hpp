@@ -8,6 +8,7 @@
 #include "common/subprocess/spawn.hpp"
 #include "launcher/config.hpp"
 #include "launcher/rank_plan.hpp"
+#include "launcher/rendezvous/failure.hpp"
 #include "launcher/rendezvous/rank_table.hpp"
 
 namespace paceline::launcher {
@@ -21,5 +22,8 @@ struct StartPlan {
 /// contradicts the job.
 Result<StartPlan> plan_start(const RankPlan& plan, const Config& config,
                              const rendezvous::RankTable& table, int restarts);
+
+/// What the gang hears of ranks that could not be started.
+rendezvous::Failure failure_to_start(const Error& error);
 
 }  // namespace paceline::launcher

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <random>
 
 #include <CLI/CLI.hpp>
@@ -19,9 +20,11 @@
 #include "common/kube/control/event_recorder.hpp"
 #include "common/kube/control/leader_election.hpp"
 #include "common/net/address.hpp"
+#include "common/service/logging.hpp"
 #include "common/service/stop_signals.hpp"
 #include "operator/job_tokens.hpp"
 #include "operator/metrics.hpp"
+#include "operator/service/debug_job.hpp"
 #include "operator/worker_pool.hpp"
 
 namespace paceline {
@@ -32,6 +35,7 @@ struct Options {
   std::string ns = "default";
   std::string identity;
   std::string http_listen = "[::]:" + std::to_string(contract::kOperatorHttpPort);
+  std::string debug_listen = "127.0.0.1:8081";
   std::size_t workers = 8;
   std::size_t writers = 32;
   bool leader_elect = true;
@@ -84,19 +88,38 @@ kube::EventNote phase_event(const api::TrainingJob& job, const api::JobStatus& a
   return note;
 }
 
-http::ServerHandler serve(const std::function<OperatorState()>& state,
-                          const std::atomic<bool>& ready) {
-  return [state, &ready](const http::Request& request, http::ResponseWriter& writer) {
+/// What the HTTP servers show. All of it outlives them.
+struct Shown {
+  const apply::Controller& controller;
+  const apply::Stores& stores;
+  const kube::WorkQueue& queue;
+  const kube::EventRecorder& events;
+  const ApiCalls& calls;
+  const Clock& clock;
+  std::function<Leadership()> leadership;
+  const std::atomic<bool>& ready;
+};
+
+std::string metrics_of(const Shown& shown) {
+  OperatorState state = state_of(shown.controller, shown.stores, shown.queue);
+  state.leading = shown.leadership().leading;
+  state.events_dropped = shown.events.dropped();
+  state.calls = shown.calls.counts();
+  return operator_metrics(state);
+}
+
+http::ServerHandler serve(Shown all) {
+  return [shown = std::move(all)](const http::Request& request, http::ResponseWriter& writer) {
     http::Response response;
     response.status = 200;
     if (request.target == "/metrics") {
       response.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
-      response.body = operator_metrics(state());
+      response.body = metrics_of(shown);
     } else if (request.target == "/healthz") {
       response.body = "ok\n";
     } else if (request.target == "/readyz") {
-      response.status = ready ? 200 : 503;
-      response.body = ready ? "ok\n" : "not ready\n";
+      response.status = shown.ready ? 200 : 503;
+      response.body = shown.ready ? "ok\n" : "not ready\n";
     } else {
       response.status = 404;
     }
@@ -104,16 +127,33 @@ http::ServerHandler serve(const std::function<OperatorState()>& state,
   };
 }
 
-Result<http::ServerOptions> listen_options(const std::string& text) {
+http::ServerHandler serve_debug(Shown all) {
+  return [shown = std::move(all)](const http::Request& request, http::ResponseWriter& writer) {
+    writer.respond(
+        debug_job(request.target, shown.controller, shown.queue, shown.clock, shown.leadership()));
+  };
+}
+
+Result<std::unique_ptr<http::Server>> listen(const std::string& option, const std::string& text,
+                                             http::ServerHandler handler) {
   auto address = net::parse_address(text);
   if (!address) {
-    address.error().message.insert(0, "--http-listen: ");
+    address.error().message.insert(0, option + ": ");
     return std::unexpected(std::move(address.error()));
   }
   http::ServerOptions options;
   options.address = address->host;
   options.port = address->port;
-  return options;
+  return http::Server::start(options, std::move(handler));
+}
+
+/// Null if the address is empty or cannot be had: jobs need no /debug.
+std::unique_ptr<http::Server> listen_for_debug(const std::string& address, const Shown& shown) {
+  if (address.empty()) return nullptr;
+  auto server = listen("--debug-listen", address, serve_debug(shown));
+  if (server) return *std::move(server);
+  spdlog::warn("{}; /debug/jobs is not served", to_string(server.error()));
+  return nullptr;
 }
 
 /// A name that is unique among living processes and stays the same after a restart in place: the
@@ -131,11 +171,14 @@ struct Clients {
   std::shared_ptr<kube::Api> lease;
 };
 
-Result<Clients> connect(const Options& options, const Clock& clock) {
+Result<Clients> connect(const Options& options, const Clock& clock, ApiCalls& calls) {
   kube::ConnectOptions connect;
   connect.max_connections = options.writers + options.workers;
   connect.client.user_agent = "paceline-operator/" PACELINE_VERSION;
   connect.client.field_manager = contract::kFieldManager;
+  connect.client.answered = [&calls](const kube::CallName& call, int status) {
+    calls.count(call, status);
+  };
   const auto jobs = kube::connect(options.kubeconfig, clock, connect);
   if (!jobs) return std::unexpected(jobs.error());
   connect.max_connections = 2;
@@ -153,7 +196,8 @@ Result<Clients> connect(const Options& options, const Clock& clock) {
 int run(const Options& options) {
   const StopSignals signals;
   const SystemClock clock;
-  const auto clients = connect(options, clock);
+  ApiCalls calls;
+  const auto clients = connect(options, clock, calls);
   if (!clients) return die(clients.error());
   kube::Api& api = *clients->jobs;
   kube::Api& lease_api = *clients->lease;
@@ -170,8 +214,8 @@ int run(const Options& options) {
        [&](const api::TrainingJob& job, const api::JobStatus& before, const api::JobStatus& after) {
          // That a new job is queued says nothing yet: its next phase, or why it waits, does.
          if (before.phase.empty() && after.reason == "Queued") return;
-         spdlog::info("{}/{}: {} ({})", job.metadata.name_space, job.metadata.name, after.phase,
-                      after.reason);
+         log_about(job.metadata.name_space + "/" + job.metadata.name, spdlog::level::info,
+                   "{} ({})", after.phase, after.reason);
          events.emit(phase_event(job, after));
        }},
       options.settings);
@@ -179,18 +223,14 @@ int run(const Options& options) {
   WorkerPool pool(api, stores, queue, controller, options.workers);
 
   std::atomic<bool> leading = false;
-  std::atomic<bool> ready = true;  // a standby process is ready, too
-  const auto listen = listen_options(options.http_listen);
-  if (!listen) return die(listen.error());
-  const auto server = http::Server::start(
-      *listen, serve(
-                   [&] {
-                     return OperatorState{controller.counters(), leading,
-                                          queue.size(),          stores.pods.size(),
-                                          stores.nodes.size(),   events.dropped()};
-                   },
-                   ready));
+  std::optional<kube::LeaderElection> lease;
+  std::atomic<bool> elects = false;  // `lease` is set
+  std::atomic<bool> ready = true;    // a standby process is ready, too
+  const auto leadership = [&] { return Leadership{leading, elects ? lease->holder() : ""}; };
+  const Shown shown{controller, stores, queue, events, calls, clock, leadership, ready};
+  const auto server = listen("--http-listen", options.http_listen, serve(shown));
   if (!server) return die(server.error());
+  const auto debug = listen_for_debug(options.debug_listen, shown);
   const std::string identity = identity_of(options, (*server)->port());
   spdlog::info("paceline-operator {} as {}, metrics on port {}", PACELINE_VERSION, identity,
                (*server)->port());
@@ -204,9 +244,11 @@ int run(const Options& options) {
   std::atomic<bool> lost = false;
   std::jthread election;
   if (options.leader_elect) {
+    lease.emplace(lease_api, clock,
+                  kube::LeaderElectionOptions{options.ns, "paceline-operator", identity});
+    elects = true;
     election = std::jthread([&](const std::stop_token& stop) {
-      kube::LeaderElection lease(lease_api, clock, {options.ns, "paceline-operator", identity});
-      const bool led = lease.run(lead, stop);
+      const bool led = lease->run(lead, stop);
       if (!led || stop.stop_requested()) return;
       // Another process may be the leader already: exit without draining or flushing.
       spdlog::error("leadership is lost");
@@ -248,6 +290,11 @@ int main(int argc, char** argv) {
   app.add_option("--http-listen", options.http_listen,
                  "address:port of /metrics, /healthz, /readyz")
       ->capture_default_str();
+  app.add_option(
+         "--debug-listen", options.debug_listen,
+         "address:port of /debug/jobs/NAMESPACE/NAME, which asks for no credentials; empty: "
+         "not served")
+      ->capture_default_str();
   app.add_option("--agent-namespace", options.settings.agent_namespace,
                  "namespace of the agents' Leases")
       ->capture_default_str();
@@ -276,6 +323,18 @@ int main(int argc, char** argv) {
   app.add_option("--default-priority-class", options.settings.default_priority_class,
                  "for jobs that name none; ignored where it does not exist")
       ->default_val("paceline-normal");
+  using enum paceline::api::Provision;
+  std::map<std::string, paceline::api::Provision> provisions;
+  for (const auto way : {kAuto, kProvisioningRequest, kCapacityBuffer, kPlaceholders, kDisabled})
+    provisions.emplace(std::string(paceline::api::to_string(way)), way);
+  app.add_option_function<std::string>(
+         "--provision",
+         [&](const std::string& way) { options.settings.provision = provisions.at(way); },
+         "how jobs whose spec.scheduling.provision is Auto ask for nodes")
+      ->check(CLI::IsMember(
+          {"Auto", "ProvisioningRequest", "CapacityBuffer", "Placeholders", "Disabled"}))
+      ->default_str("Auto");
+  paceline::add_log_options(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -6,6 +6,8 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "common/kube/api/kueue.hpp"
+
 namespace paceline {
 namespace {
 
@@ -35,8 +37,9 @@ WorkerPool::WorkerPool(kube::Api& api, apply::Stores& stores, kube::WorkQueue& q
     : stores_(stores), queue_(queue), controller_(controller), workers_(workers) {
   const auto add = [&](const kube::Resource& resource, kube::ObjectSink& sink) {
     kube::ReflectorOptions options;
-    // Helm adds no CRDs on upgrade: jobs then run without profiles.
-    options.absent_is_empty = resource.plural == kube::kRuntimeProfiles.plural;
+    // Helm adds no CRDs on upgrade: jobs then run without profiles. Few clusters have Kueue.
+    options.absent_is_empty = resource.plural == kube::kRuntimeProfiles.plural ||
+                              resource.group == kube::kKueueWorkloads.group;
     reflectors_.push_back(
         std::make_unique<kube::Reflector>(api, resource, std::move(options), sink));
   };
@@ -46,6 +49,9 @@ WorkerPool::WorkerPool(kube::Api& api, apply::Stores& stores, kube::WorkQueue& q
   add(kube::kPriorityClasses, stores.priorities);
   add(kube::kRuntimeProfiles, stores.profiles);
   add(kube::kNodeFabrics, stores.fabrics);
+  add(kube::kResourceFlavors, stores.flavors);
+  add(kube::kKueueWorkloads, stores.workloads);
+  add(kube::kLocalQueues, stores.local_queues);
   add(kube::kTrainingJobs, stores.jobs);
 }
 

@@ -38,6 +38,7 @@ PHASES = [
 FINAL = 1 << 7
 HEADER, RECORD = 4096, 512
 F_GET_SEALS = 1034
+STEP, AMENDMENT = 1, 3
 SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW
 
 
@@ -55,12 +56,16 @@ class Record:
     host: dict[str, float]
     sources: dict[str, int]
     samples: int | None
+    tokens: int | None
     micro_batches: int
     optimizers_stepped: int
     rss_mib: int
     overhead_ns: int
     lost_events: int
     comm_exposed_ns: int | None
+    # On the device's clock, of amendments: phases that were measured.
+    device: dict[str, float]
+    device_window_ns: int | None
 
     @property
     def wall(self) -> float:
@@ -94,11 +99,18 @@ def parse(raw: bytes) -> Record:
         host={name: value / 1e9 for name, value in zip(PHASES, host)},
         sources={name: raw[456 + i] & 15 for i, name in enumerate(PHASES)},
         samples=struct.unpack_from("<Q", raw, 384)[0] if valid & (1 << 12) else None,
+        tokens=struct.unpack_from("<Q", raw, 392)[0] if valid & (1 << 13) else None,
         micro_batches=micro,
         optimizers_stepped=stepped,
         rss_mib=struct.unpack_from("<I", raw, 444)[0],
         overhead_ns=struct.unpack_from("<I", raw, 472)[0],
         lost_events=struct.unpack_from("<I", raw, 476)[0],
+        device={
+            name: struct.unpack_from("<Q", raw, 192 + 8 * i)[0] / 1e9
+            for i, name in enumerate(PHASES)
+            if raw[456 + i] >> 4
+        },
+        device_window_ns=struct.unpack_from("<Q", raw, 320)[0] if valid & (1 << 3) else None,
         comm_exposed_ns=struct.unpack_from("<Q", raw, 336)[0] if valid & (1 << 5) else None,
     )
 
@@ -152,12 +164,28 @@ class Ring:
         return int(struct.unpack_from("<I", self.memory, 168)[0])
 
     @property
+    def device_number(self) -> int:
+        return int(struct.unpack_from("<I", self.memory, 232)[0])
+
+    @property
+    def pci_address(self) -> str:
+        return bytes(self.memory[208:224]).split(b"\0")[0].decode()
+
+    @property
+    def capabilities(self) -> int:
+        return int(struct.unpack_from("<Q", self.memory, 224)[0])
+
+    @property
     def live_phase(self) -> str:
         return PHASES[struct.unpack_from("<I", self.memory, 1156)[0]]
 
     @property
     def steps(self) -> list[Record]:
-        return [record for record in self.records if not record.final]
+        return [record for record in self.records if record.kind == STEP and not record.final]
+
+    @property
+    def amendments(self) -> list[Record]:
+        return [record for record in self.records if record.kind == AMENDMENT]
 
     def total(self, *phases: str, steps_only: bool = False) -> float:
         return sum(

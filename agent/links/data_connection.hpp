@@ -39,6 +39,7 @@ constexpr std::uint64_t kMaxLinkBytes = 64U << 20;
 constexpr int kFlows = 7;
 constexpr std::uint64_t kMaxFlowBytes = 32U << 20;
 constexpr std::chrono::milliseconds kMaxLinkTime{2000};
+constexpr std::chrono::milliseconds kMaxFlowTime{300};
 constexpr std::size_t kLengthBytes = 4;
 
 struct Until {

@@ -45,9 +45,9 @@ Result<UniqueFd> open_flow(const std::string& address, const Ticket& ticket, con
 
 /// Round trips of the largest message on several connections at once. None if the peer takes no
 /// further connections, as agents of earlier releases do.
-Flows measure_flows(const std::string& address, const Ticket& ticket, const Until& limit) {
-  constexpr std::chrono::milliseconds kPatience{300};
-  const Until until{limit.clock, std::min(limit.deadline, limit.clock.steady() + kPatience),
+Flows measure_flows(const std::string& address, const Ticket& ticket, const Until& limit,
+                    std::chrono::milliseconds patience) {
+  const Until until{limit.clock, std::min(limit.deadline, limit.clock.steady() + patience),
                     limit.stop};
   std::vector<UniqueFd> fds;
   for (int i = 0; i < kFlows; ++i) {
@@ -80,7 +80,7 @@ Flows measure_flows(const std::string& address, const Ticket& ticket, const Unti
 
 Result<Link> measure_link(const std::string& peer, const std::string& address, const Ticket& ticket,
                           const Clock& clock, const std::stop_token& stop,
-                          std::chrono::milliseconds limit) {
+                          std::chrono::milliseconds limit, std::chrono::milliseconds flow_limit) {
   const Until until{clock, clock.steady() + limit, stop};
   const auto fd = open_flow(address, ticket, until);
   if (!fd) return std::unexpected(fd.error());
@@ -117,7 +117,7 @@ Result<Link> measure_link(const std::string& peer, const std::string& address, c
                 true);
   }
   link.fit = *fit;
-  link.flows = measure_flows(address, ticket, until);
+  link.flows = measure_flows(address, ticket, until, flow_limit);
   link.measured = clock.wall();
   return link;
 }

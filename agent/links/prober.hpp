@@ -15,9 +15,11 @@
 
 namespace paceline::agent {
 
-/// `peer` is the name of the node with this numeric address.
+/// `peer` is the name of the node with this numeric address. `flow_limit`: of the part with several
+/// connections.
 Result<Link> measure_link(const std::string& peer, const std::string& address, const Ticket& ticket,
                           const Clock& clock, const std::stop_token& stop,
-                          std::chrono::milliseconds limit = kMaxLinkTime);
+                          std::chrono::milliseconds limit = kMaxLinkTime,
+                          std::chrono::milliseconds flow_limit = kMaxFlowTime);
 
 }  // namespace paceline::agent

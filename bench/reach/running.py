@@ -62,11 +62,9 @@ class Run:
         self._listener.bind(str(self.folder / "gate"))
         self._listener.listen(1)
         self._log = self.folder / "log"
-        job = self.folder / "job.json"  # YAML, too
-        job.write_text(json.dumps(self._job()))
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [self.place.build / "bin" / "paceline", "run", "-f", job],
+                self._command(),
                 cwd=self.folder,
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
@@ -132,21 +130,30 @@ class Run:
 
     def _signal(self, number: signal.Signals) -> None:
         """To the training processes and what they started. The launcher goes on."""
-        for pid in descendants(self._process.pid):
+        for pid in (self._process.pid, *descendants(self._process.pid)):
             try:
                 if not Path(f"/proc/{pid}/comm").read_text().startswith("paceline"):
                     os.kill(pid, number)
             except (FileNotFoundError, ProcessLookupError):
                 continue
 
-    def _job(self) -> dict[str, Any]:
+    def _command(self) -> list[str]:
+        job = self.folder / "job.json"  # YAML, too
+        job.write_text(json.dumps(self._job()))
+        return [str(self.place.build / "bin" / "paceline"), "run", "-f", str(job)]
+
+    def training(self) -> list[str]:
+        """The words that start the recipe."""
         recipe = self.recipe
-        words = [
+        return [
             *(str(self.place.python), str(RUNNER), str(recipe.script), "--gate", "gate"),
             *("--warm-up", str(WARM_UP), "--window", str(recipe.window)),
             *("--mark", recipe.mark),
         ]
-        container = {"name": "trainer", "command": words}
+
+    def _job(self) -> dict[str, Any]:
+        recipe = self.recipe
+        container = {"name": "trainer", "command": self.training()}
         template = {"spec": {"containers": [container]}}
         return {
             "apiVersion": "paceline.dev/v1alpha1",
@@ -197,10 +204,15 @@ def descendants(pid: int) -> list[int]:
 
 
 def measure(
-    recipe: Recipe, folder: Path, place: Place, most: int = PAIRS, variants: Iterable[str] = JOB
+    recipe: Recipe,
+    folder: Path,
+    place: Place,
+    most: int = PAIRS,
+    variants: Iterable[str] = JOB,
+    made: type[Run] = Run,
 ) -> dict[str, Run]:
     """The runs of a recipe, by variant. They are killed when their windows are made."""
-    runs = {name: Run(recipe, name, folder / name, place) for name in variants}
+    runs = {name: made(recipe, name, folder / name, place) for name in variants}
     order = list(runs.values())
     try:
         for run in order:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
 from collections.abc import Iterable
 from typing import Any
@@ -246,10 +247,16 @@ def _met(met: bool, decided: bool = True) -> str:
     return (" met |" if met else " missed |") if decided else " open |"
 
 
+def _kinds(whys: list[str]) -> list[str]:
+    """The first of those that differ in numbers alone."""
+    return list({re.sub(r"[0-9.]+", "0", why): why for why in reversed(whys)}.values())[::-1]
+
+
 def _reasons(row: dict[str, Any]) -> list[str]:
     return [
-        f"| {row['name']} | {SHORT[name]} | {'; '.join(whys).replace('|', '/')} |"
+        f"| {row['name']} | {SHORT[name]} | {why.replace('|', '/')} |"
         for name, whys in row["declined"].items()
+        for why in _kinds(whys)
         if name in FEATURES_TOLD and not (name == "communication" and row["ranks"] == 1)
         if whys != ["nothing that it serves"]
     ]

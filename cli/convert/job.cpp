@@ -32,10 +32,28 @@ void put(Json& object, const char* key, const std::string& text) {
   if (!text.empty()) object[key] = text;
 }
 
-Json role_document(const NewRole& role) {
+const NewRole* elastic_role(const NewJob& job) {
+  if (!job.elastic) return nullptr;
+  const auto role = std::find_if(job.roles.rbegin(), job.roles.rend(), [](const NewRole& one) {
+    return one.kind == contract::RoleKind::kWorker;
+  });
+  return role == job.roles.rend() ? nullptr : &*role;
+}
+
+/// Bounds that leave out the present number are widened to it.
+Json elastic_document(const NewElastic& elastic, const NewRole& role) {
+  return {
+      {"role", role.name},
+      {"replicas", role.replicas},
+      {"minReplicas",
+       std::min(std::max<std::int64_t>(1, elastic.fewest.value_or(role.replicas)), role.replicas)},
+      {"maxReplicas", std::max(elastic.most.value_or(role.replicas), role.replicas)}};
+}
+
+Json role_document(const NewRole& role, bool elastic) {
   Json document = {{"name", role.name}};
   if (role.kind != contract::RoleKind::kWorker) document["kind"] = contract::to_string(role.kind);
-  document["replicas"] = role.replicas;
+  if (!elastic) document["replicas"] = role.replicas;
   if (role.processes) document["processes"] = *role.processes;
   put(document, "startAfter", role.start_after);
   document["template"] = role.pod_template;
@@ -53,23 +71,18 @@ Json read_map(Fields& metadata, std::string_view key) {
   return kept;
 }
 
-/// Labels by which Kueue finds a job.
+/// Labels by which Kueue finds a job. Those for every kind of job stay.
 void read_kueue_labels(NewJob& job, Notes& notes) {
   constexpr std::string_view kPrefix = "kueue.x-k8s.io/";
   Json kept = Json::object();
   for (const auto& [name, value] : job.labels.items()) {
-    if (!name.starts_with(kPrefix)) {
+    const bool of_kueue = name.starts_with(kPrefix);
+    job.kueue = job.kueue || of_kueue;
+    if (!of_kueue || name == std::string(kPrefix) + "queue-name" ||
+        name == std::string(kPrefix) + "priority-class") {
       kept[name] = value;
-      continue;
-    }
-    const std::string path = "metadata.labels." + name;
-    job.kueue = true;
-    if (name == std::string(kPrefix) + "queue-name" && value.is_string()) {
-      job.queue = value.get<std::string>();
-      notes.add(path, &value, "becomes spec.scheduling.queue: Kueue does not admit TrainingJobs",
-                "make that queue for Paceline");
     } else {
-      notes.drop(path, &value, "Kueue does not admit TrainingJobs",
+      notes.drop("metadata.labels." + name, &value, "it is not for TrainingJobs",
                  "look at spec.scheduling of the TrainingJob");
     }
   }
@@ -91,7 +104,9 @@ Json to_document(const NewJob& job) {
   if (job.processes) spec["framework"]["processesPerReplica"] = *job.processes;
   if (job.passthrough) spec["framework"]["launcher"] = "Passthrough";
   Json& roles = spec["roles"] = Json::array();
-  for (const NewRole& role : job.roles) roles.push_back(role_document(role));
+  const NewRole* elastic = elastic_role(job);
+  for (const NewRole& role : job.roles) roles.push_back(role_document(role, &role == elastic));
+  if (elastic != nullptr) spec["elastic"] = elastic_document(*job.elastic, *elastic);
   Json scheduling = Json::object();
   put(scheduling, "queue", job.queue);
   put(scheduling, "priorityClassName", job.priority_class);
@@ -142,8 +157,7 @@ void note_kueue(const NewJob& job, Notes& notes) {
   if (!job.kueue || !job.suspend) return;
   const Json shown = true;
   notes.to_do("spec.suspend", &shown,
-              "is kept, and Kueue, which suspended the job, resumes no "
-              "TrainingJob",
+              "is kept: Kueue suspended the job, and a TrainingJob waits for Kueue without it",
               "remove spec.suspend");
 }
 

@@ -23,6 +23,12 @@ struct NewRole {
   std::string containers_path;  // of all containers; empty: a script is the source
 };
 
+/// Bounds of the last role that holds workers.
+struct NewElastic {
+  std::optional<std::int64_t> fewest;  // unset: as many as the role has
+  std::optional<std::int64_t> most;
+};
+
 struct NewJob {
   std::string name;
   std::string name_space;
@@ -32,6 +38,7 @@ struct NewJob {
   std::optional<std::int64_t> processes;  // unset: Auto
   bool passthrough = false;
   std::vector<NewRole> roles;
+  std::optional<NewElastic> elastic;
   std::string queue;
   std::string priority_class;
   std::string gang_timeout;

@@ -6,8 +6,8 @@
 
 #include "common/command/command.hpp"
 #include "common/command/mpirun_flags.hpp"
-#include "operator/api/containers.hpp"
 #include "operator/api/parse.hpp"
+#include "operator/api/template/containers.hpp"
 #include "operator/api/validate.hpp"
 
 namespace paceline::cli {

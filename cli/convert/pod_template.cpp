@@ -114,7 +114,7 @@ class Pod {
       if (kind != "nodeAffinity" && member(&terms, kRequired) != nullptr) {
         notes_.drop(path_ + ".affinity." + kind + "." + kRequired, nullptr,
                     "placement does not model it",
-                    "spec.scheduling.exclusiveNodes puts each pod on a node of its own");
+                    "spec.scheduling.podsPerNode: 1 puts each pod on a node of its own");
         carried.erase(kRequired);
       }
       if (!carried.empty()) kept[kind] = std::move(carried);

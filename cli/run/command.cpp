@@ -15,10 +15,14 @@
 #include <set>
 #include <system_error>
 
+#include "cli/report/write.hpp"
 #include "cli/run/compare.hpp"
 #include "cli/run/job_file.hpp"
 #include "cli/run/local_plan.hpp"
 #include "cli/run/local_run.hpp"
+#include "cli/watch/document.hpp"
+#include "cli/watch/local_runs.hpp"
+#include "common/base/timestamp.hpp"
 #include "common/contract/env.hpp"
 #include "common/net/address.hpp"
 #include "common/net/ports.hpp"
@@ -141,6 +145,10 @@ Result<std::vector<PathMapping>> read_mappings(const std::vector<std::string>& t
 /// What is wrong with the choice of a file or a script, or of options; "" if nothing.
 std::string contradiction_of(const RunOptions& options) {
   const std::vector<std::string>& command = options.script.command;
+  if (!options.report.empty()) {
+    if (const auto known = check_report_name(options.report); !known)
+      return "--report: " + known.error().message;
+  }
   if (command.empty())
     return options.file.empty() ? "name a script (paceline run train.py), or a job file with -f"
                                 : "";
@@ -198,6 +206,9 @@ std::expected<Machine, int> describe_machine(const RunOptions& options,
   const fs::path program_dir = fs::read_symlink("/proc/self/exe", error).parent_path();
   Machine machine;
   machine.environment = own_environment();
+  // A run that is measured and ended early leaves no checkpoint behind.
+  if (options.last_step != 0)
+    machine.environment.try_emplace(std::string(env::kCheckpointGrace.name), "Disabled");
   machine.mappings = std::move(mappings);
   machine.launcher = (program_dir / "paceline-launcher").string();
   machine.runtime_dir =
@@ -234,8 +245,7 @@ void warn_about(const LocalPlan& plan) {
 std::expected<RunEnd, int> run_once(const RunOptions& options, const Inputs& inputs,
                                     Machine machine, bool first) {
   const api::TrainingJob& job = inputs.job;
-  const char* temporary = std::getenv("TMPDIR");
-  const StateDirectory state(temporary == nullptr || *temporary == '\0' ? "/tmp" : temporary);
+  const StateDirectory state(state_base());
   if (!state.good()) {
     std::cerr << "paceline: cannot make a state directory " << state.path() << ": "
               << std::strerror(errno) << "; set TMPDIR to a writable directory\n";
@@ -256,17 +266,45 @@ std::expected<RunEnd, int> run_once(const RunOptions& options, const Inputs& inp
   if (first) warn_about(plan);
   const SystemClock clock;
   Screen screen(job.metadata.name, ::isatty(STDOUT_FILENO) == 1, clock);
-  LocalRunConfig config{job.metadata.name,        machine.token,
-                        machine.http_ports,       job.spec.failure_policy.grace_period,
-                        job.spec.active_deadline, inputs.metrics.host,
-                        inputs.metrics.port,      options.last_step};
+  const auto acceleration = api::resolve(job.spec.acceleration, nullptr);
+  const nlohmann::json document = run_document(job.metadata.name, ranks_of(job.spec), clock.wall(),
+                                               acceleration ? &*acceleration : nullptr);
+  // Without it the run goes on, and other commands do not find it.
+  if (const auto noted = write_note(state.path(), {::getpid(), machine.http_ports, machine.token,
+                                                   machine.launcher, document});
+      !noted)
+    std::cerr << "[paceline] `paceline top --local` will not show this run: "
+              << noted.error().message << "\n";
+  LocalRunConfig config{job.metadata.name,
+                        machine.token,
+                        machine.http_ports,
+                        job.spec.failure_policy.grace_period,
+                        job.spec.active_deadline,
+                        inputs.metrics.host,
+                        inputs.metrics.port,
+                        options.last_step,
+                        document};
   LocalRun run(std::move(config), std::move(plan), screen, clock);
   auto end = run.run();
   if (!end) {
     std::cerr << "paceline: " << end.error().message << "\n";
     return std::unexpected(kExitMachine);
   }
+  end->document["completionTime"] = format_time(clock.wall());
   return *std::move(end);
+}
+
+/// Keeps what is known of a run for `paceline explain` and `report`, and writes the report that was
+/// asked for. Neither changes how the run ended.
+void remember(const RunOptions& options, const nlohmann::json& document) {
+  if (const auto kept = keep_run(kept_folder(), document); !kept)
+    std::cerr << "[paceline] `paceline explain` will not know this run: " << kept.error().message
+              << "\n";
+  if (options.report.empty()) return;
+  const auto written = write_report(options.report, document, SystemClock().wall());
+  std::cerr << "[paceline] "
+            << (written ? "report: " + options.report : "no report: " + written.error().message)
+            << "\n";
 }
 
 /// Runs the job with acceleration and without, in turn. Ends at the first run that fails, or that
@@ -318,6 +356,7 @@ int run_command(const RunOptions& options) {
   std::cout << final_table(inputs->job.metadata.name, end->view, end->seconds);
   if (!end->last_words.empty()) std::cout << end->last_words << "\n";
   std::cout.flush();
+  remember(options, end->document);
   return end->code;
 }
 

@@ -19,6 +19,7 @@ struct RunOptions {
   std::vector<std::string> maps;
   std::string metrics_listen;
   std::string runtime_dir;
+  std::string report;           // a file for the report at the end: .html or .json; "": none
   bool compare = false;         // run it with acceleration and without, in turn
   int pairs = 4;                // of such runs
   std::uint64_t last_step = 0;  // of each run; 0: the program's own

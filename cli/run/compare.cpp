@@ -9,7 +9,7 @@
 namespace paceline::cli {
 namespace {
 
-std::string percent(double share) {
+std::string signed_percent(double share) {
   char text[32];
   std::snprintf(text, sizeof text, "%+.1f %%", share * 100);
   return text;
@@ -62,12 +62,12 @@ std::string comparison_text(const std::vector<PacePair>& pairs) {
     char number[32];
     std::snprintf(number, sizeof number, "%6zu", i + 1);
     text += number + ("  " + milliseconds(pair.without)) + "  " + milliseconds(pair.with) + "  " +
-            percent(pair.without / pair.with - 1) + "\n";
+            signed_percent(pair.without / pair.with - 1) + "\n";
   }
   const Gain gain = gain_of(pairs);
-  const std::string range = percent(gain.mean) +
-                            " steps a second (95 % interval: " + percent(gain.low) + " to " +
-                            percent(gain.high) + ")";
+  const std::string range = signed_percent(gain.mean) +
+                            " steps a second (95 % interval: " + signed_percent(gain.low) + " to " +
+                            signed_percent(gain.high) + ")";
   if (gain.low > 0) return text + "  acceleration gains " + range + "\n";
   if (gain.high < 0) return text + "  acceleration LOSES: " + range + "\n";
   return text + "  no difference can be told: " + range +

@@ -8,7 +8,7 @@
 
 #include "common/command/command.hpp"
 #include "common/contract/env.hpp"
-#include "operator/api/containers.hpp"
+#include "operator/api/template/containers.hpp"
 #include "operator/render/environment.hpp"
 
 namespace paceline::cli {
@@ -119,7 +119,7 @@ api::FieldErrors refuse_locally(const api::TrainingJob& job,
     errors.push_back(
         {"spec.suspend", "true", "means that the job must not run", "set it to false"});
   if (!job.spec.runtime_profile.empty()) {
-    errors.push_back({"spec.acceleration.profileRef", job.spec.runtime_profile,
+    errors.push_back({"spec.acceleration.runtimeProfileName", job.spec.runtime_profile,
                       "names a RuntimeProfile of a cluster",
                       "remove it, and write what the profile says into spec.acceleration"});
   }

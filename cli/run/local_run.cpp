@@ -10,7 +10,6 @@
 #include <condition_variable>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <mutex>
 #include <thread>
 
@@ -23,6 +22,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/run/merge_metrics.hpp"
+#include "cli/watch/document.hpp"
+#include "cli/watch/local_runs.hpp"
 #include "common/base/duration.hpp"
 #include "common/contract/labels.hpp"
 #include "common/http/beast/transport.hpp"
@@ -45,9 +46,7 @@ constexpr std::string_view kRankZero = "[0] ";
 constexpr std::size_t kMostActed = 64;  // lines about what acted
 
 nlohmann::json read_json(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  return nlohmann::json::parse(text, nullptr, false);
+  return read_document(path).value_or(nlohmann::json());
 }
 
 /// GETs from the launcher that listens on this port of this machine.
@@ -128,7 +127,7 @@ class LocalRun::Impl {
   RunEnd finish();
   int exit_code(const JobView& view) const;
 
-  const LocalRunConfig config_;
+  LocalRunConfig config_;
   const LocalPlan plan_;
   Screen& screen_;
   const Clock& clock_;
@@ -312,6 +311,7 @@ void LocalRun::Impl::show(const std::string& summary) {
   const auto document = nlohmann::json::parse(summary, nullptr, false);
   if (!document.is_object()) return;
   seen_ = read_view(document);
+  add_summary(config_.document, document);
   screen_.show(seen_);
   if (config_.last_step != 0 && seen_.steps >= config_.last_step && !enough_) {
     enough_ = true;
@@ -345,6 +345,7 @@ RunEnd LocalRun::Impl::finish() {
   if (!document.is_object()) document = read_json(plan_.replicas.front().termination_log);
   // A killed launcher leaves no report.
   JobView view = document.is_object() ? read_view(document) : seen_;
+  add_summary(config_.document, document);
   if (!problem_.empty()) {
     view.phase = "Failed";
     view.message = problem_;
@@ -360,7 +361,9 @@ RunEnd LocalRun::Impl::finish() {
   }
   const double seconds = std::chrono::duration<double>(clock_.steady() - started_).count();
   const std::string words = view.phase == "Succeeded" ? last_words_ : "";
-  return {exit_code(view), view, seconds, words};
+  config_.document["phase"] = view.phase;
+  config_.document["message"] = view.message;
+  return {exit_code(view), view, seconds, words, std::move(config_.document)};
 }
 
 int LocalRun::Impl::exit_code(const JobView& view) const {

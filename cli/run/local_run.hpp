@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "cli/run/local_plan.hpp"
 #include "cli/run/screen.hpp"
 #include "cli/run/view.hpp"
@@ -31,6 +33,7 @@ struct LocalRunConfig {
   std::string metrics_host;  // "": not served
   std::uint16_t metrics_port = 0;
   std::uint64_t last_step = 0;  // the run is ended after this many steps; 0: by itself
+  nlohmann::json document;      // run_document()
 };
 
 struct RunEnd {
@@ -39,7 +42,8 @@ struct RunEnd {
   int code = 0;
   JobView view;
   double seconds = 0;
-  std::string last_words;  // of rank 0, if the job succeeded
+  std::string last_words;     // of rank 0, if the job succeeded
+  nlohmann::json document{};  // all that was known at the end
 };
 
 class LocalRun {

@@ -2,14 +2,14 @@
 #include "cli/run/view.hpp"
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <string_view>
 
-#include "common/base/duration.hpp"
+#include "cli/watch/lenient.hpp"
+#include "cli/watch/text.hpp"
 
 namespace paceline::cli {
 namespace {
@@ -28,46 +28,11 @@ double number(const json& object, const char* key) {
 
 int whole(const json& object, const char* key) { return static_cast<int>(number(object, key)); }
 
-std::string text(const json& object, const char* key) {
-  if (!object.is_object()) return "";
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-const json& part(const json& object, const char* key) {
-  static const json kNothing;
-  if (!object.is_object()) return kNothing;
-  const auto found = object.find(key);
-  return found == object.end() ? kNothing : *found;
-}
-
 telemetry::PhaseSeconds read_shares(const json& object) {
   telemetry::PhaseSeconds shares{};
   for (std::size_t phase = 0; phase < kPhases; ++phase)
     shares[phase] = number(object, std::string(telemetry::phase_name(phase)).c_str());
   return shares;
-}
-
-std::string seconds_text(double seconds) {
-  return seconds <= 0
-             ? "-"
-             : format_duration(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
-}
-
-std::string percent(double share) {
-  std::array<char, 16> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), "%.1f%%", share * 100);
-  return buffer.data();
-}
-
-std::string rate(double value) {
-  std::array<char, 32> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), value < 100 ? "%.1f" : "%.0f", value);
-  return buffer.data();
-}
-
-std::string right(const std::string& value, std::size_t width) {
-  return value.size() >= width ? value : std::string(width - value.size(), ' ') + value;
 }
 
 std::string_view short_name(std::size_t phase) {
@@ -86,36 +51,60 @@ telemetry::SettledSteps read_settled(const json& settled) {
   return {static_cast<std::uint64_t>(number(settled, "steps")), number(settled, "seconds")};
 }
 
+void read_goodput(const json& goodput, JobView& view) {
+  if (!lenient::member(goodput, "ratio").is_number()) return;
+  view.goodput = number(goodput, "ratio");
+  for (const auto& [use, seconds] : lenient::member(goodput, "losses").items()) {
+    if (seconds.is_number()) view.losses.emplace_back(use, seconds.get<double>());
+  }
+}
+
+/// "91.2% useful; starting 1.2s, checkpoint 500ms", the largest loss first.
+std::string goodput_text(const JobView& view) {
+  auto losses = view.losses;
+  std::ranges::sort(losses, std::ranges::greater{}, &std::pair<std::string, double>::second);
+  std::string line = percent(*view.goodput) + " useful";
+  for (std::size_t i = 0; i < losses.size(); ++i)
+    line += (i == 0 ? "; " : ", ") + losses[i].first + " " + seconds_text(losses[i].second);
+  return line;
+}
+
 }  // namespace
 
 JobView read_view(const json& document) {
   JobView view;
-  view.phase = text(document, "phase");
-  if (view.phase.empty()) view.phase = text(document, "verdict");
+  view.phase = lenient::text(document, "phase");
+  if (view.phase.empty()) view.phase = lenient::text(document, "verdict");
   view.attempt = whole(document, "attempt");
   view.restarts = whole(document, "restarts");
-  view.message = text(document, "message");
-  const json& culprit = part(document, "culprit");
-  if (culprit.is_object() && part(culprit, "exitCode").is_number())
+  view.message = lenient::text(document, "message");
+  const json& culprit = lenient::member(document, "culprit");
+  if (culprit.is_object() && lenient::member(culprit, "exitCode").is_number())
     view.culprit_exit_code = whole(culprit, "exitCode");
-  if (culprit.is_object() && part(culprit, "signal").is_number())
+  if (culprit.is_object() && lenient::member(culprit, "signal").is_number())
     view.culprit_signal = whole(culprit, "signal");
-  const json& training = part(document, "training");
+  const json& training = lenient::member(document, "training");
   view.step = static_cast<std::uint64_t>(number(training, "step"));
   view.steps = static_cast<std::uint64_t>(number(training, "steps"));
   view.samples_per_second = number(training, "samplesPerSecond");
-  view.p50 = number(part(training, "stepSeconds"), "p50");
-  view.p95 = number(part(training, "stepSeconds"), "p95");
-  view.shares = read_shares(part(training, "breakdown"));
-  if (const std::string bottleneck = text(training, "bottleneck"); !bottleneck.empty())
+  view.tokens_per_second = number(training, "tokensPerSecond");
+  if (lenient::member(training, "mfu").is_number()) view.mfu = number(training, "mfu");
+  read_goodput(lenient::member(document, "goodput"), view);
+  view.p50 = number(lenient::member(training, "stepSeconds"), "p50");
+  view.p95 = number(lenient::member(training, "stepSeconds"), "p95");
+  view.shares = read_shares(lenient::member(training, "breakdown"));
+  if (const std::string bottleneck = lenient::text(training, "bottleneck"); !bottleneck.empty())
     view.bottleneck = bottleneck;
-  if (part(training, "slowestRank").is_number()) view.slowest_rank = whole(training, "slowestRank");
-  for (const json& rank : part(training, "ranks")) {
-    view.ranks.push_back(
-        {whole(rank, "rank"), whole(rank, "nodeRank"),
-         static_cast<std::uint64_t>(number(rank, "step")), number(part(rank, "stepSeconds"), "p50"),
-         number(part(rank, "stepSeconds"), "p95"), number(rank, "samplesPerSecond"),
-         read_shares(part(rank, "breakdown")), read_settled(part(rank, "settled"))});
+  if (lenient::member(training, "slowestRank").is_number())
+    view.slowest_rank = whole(training, "slowestRank");
+  for (const json& rank : lenient::member(training, "ranks")) {
+    view.ranks.push_back({whole(rank, "rank"), whole(rank, "nodeRank"),
+                          static_cast<std::uint64_t>(number(rank, "step")),
+                          number(lenient::member(rank, "stepSeconds"), "p50"),
+                          number(lenient::member(rank, "stepSeconds"), "p95"),
+                          number(rank, "samplesPerSecond"),
+                          read_shares(lenient::member(rank, "breakdown")),
+                          read_settled(lenient::member(rank, "settled"))});
   }
   return view;
 }
@@ -136,7 +125,9 @@ std::vector<std::string> live_table(const std::string& job, const JobView& view,
   }
   if (!view.ranks.empty()) {
     std::string head = "  rank    step     p50     p95";
-    for (const std::size_t phase : columns) head += "  " + right(std::string(short_name(phase)), 6);
+    for (const std::size_t phase : columns) {
+      head += "  " + right(short_name(phase), std::max<std::size_t>(6, short_name(phase).size()));
+    }
     lines.push_back(head);
   }
   for (std::size_t i = 0; i < std::min(view.ranks.size(), kMostRows); ++i) {
@@ -187,6 +178,9 @@ std::string final_table(const std::string& job, const JobView& view, double seco
     return table;
   }
   row("samples/s", rate(view.samples_per_second));
+  if (view.tokens_per_second > 0) row("tokens/s", rate(view.tokens_per_second));
+  if (view.mfu) row("MFU", percent(*view.mfu));
+  if (view.goodput) row("goodput", goodput_text(view));
   row("step time", "p50 " + seconds_text(view.p50) + ", p95 " + seconds_text(view.p95));
   row("bottleneck", view.bottleneck);
   if (view.slowest_rank) row("slowest rank", std::to_string(*view.slowest_rank));

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -31,6 +32,10 @@ struct JobView {
   std::uint64_t step = 0;
   std::uint64_t steps = 0;
   double samples_per_second = 0;
+  double tokens_per_second = 0;  // 0: not counted
+  std::optional<double> mfu;
+  std::optional<double> goodput;                       // useful time over all time
+  std::vector<std::pair<std::string, double>> losses;  // seconds of the rest, by use
   double p50 = 0;
   double p95 = 0;
   telemetry::PhaseSeconds shares{};

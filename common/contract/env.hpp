@@ -124,14 +124,53 @@ inline constexpr Variable kAttempt{
 inline constexpr Variable kRestarts{
     "PACELINE_RESTARTS", "restarts already spent, as the operator last knew", "0", {}, 0,
     1073741823};
+inline constexpr Variable kGoodput{
+    "PACELINE_GOODPUT",
+    "status.goodput as JSON, for node rank 0: what the job's earlier pods used their time for"};
+inline constexpr Variable kJobCreated{
+    "PACELINE_JOB_CREATED",
+    "when the job was created, for node rank 0: where the span of the job begins"};
+inline constexpr Variable kJobPlaced{
+    "PACELINE_JOB_PLACED",
+    "when the job was placed, for node rank 0: where the span `pod start` begins"};
 inline constexpr Variable kMaxRestarts{
     "PACELINE_MAX_RESTARTS", "spec.failurePolicy.maxRestarts", "0", {}, 0, 1073741823};
+inline constexpr Variable kFailureRules{
+    "PACELINE_FAILURE_RULES",
+    "spec.failurePolicy.rules as JSON, for node rank 0: what follows when a rank fails"};
 inline constexpr Variable kBackoff{
     "PACELINE_BACKOFF", "spec.failurePolicy.backoff: pause before a restart in place", "0s"};
 inline constexpr Variable kGracePeriod{
     "PACELINE_GRACE_PERIOD", "spec.failurePolicy.gracePeriod: time from SIGTERM to SIGKILL", "30s"};
 inline constexpr Variable kSuccessPolicy{
     "PACELINE_SUCCESS_POLICY", "spec.successPolicy", "AllRanks", {"AllRanks", "RankZero"}};
+inline constexpr Variable kHangAfter{
+    "PACELINE_HANG_AFTER",
+    "how long no rank may get on before the job counts as hung. If its steps are long, ten times "
+    "their 95th percentile. Six times as long in evaluations, checkpoints and first steps. 0: "
+    "hangs are not looked for",
+    "5m"};
+inline constexpr Variable kOnHang{
+    "PACELINE_ON_HANG",
+    "what follows when the job hangs. Report: a finding and the ranks' stacks. Restart: the gang "
+    "restarts too, as after a failure",
+    "Report",
+    {"Report", "Restart"}};
+inline constexpr Variable kStandby{
+    "PACELINE_STANDBY",
+    "Auto: beside each Python rank waits an interpreter that has made the same imports, and "
+    "becomes the rank when the gang starts again. Disabled: each start imports",
+    "Auto",
+    {"Auto", "Disabled"}};
+inline constexpr Variable kCheckpointGrace{
+    "PACELINE_CHECKPOINT_GRACE",
+    "Auto: before a pod goes, ranks that call paceline.save_requested() or train by Hugging Face's "
+    "Trainer save at one step, and get SIGTERM then. Disabled: they get SIGTERM at once",
+    "Auto",
+    {"Auto", "Disabled"}};
+inline constexpr Variable kDiagnosisWindow{
+    "PACELINE_DIAGNOSIS_WINDOW",
+    "length of the windows in which steps are judged; three in a row make a finding", "20s"};
 
 // Places.
 inline constexpr Variable kRuntimeDir{"PACELINE_RUNTIME_DIR",
@@ -151,16 +190,29 @@ inline constexpr Variable kTelemetrySocket{
     "PACELINE_TELEMETRY_SOCKET", "Unix socket to which a rank offers its ring of step records"};
 inline constexpr Variable kFailureFile{
     "PACELINE_FAILURE_FILE", "file in which a rank's Python reports an uncaught exception at once"};
+inline constexpr Variable kStandbyFile{
+    "PACELINE_STANDBY_FILE",
+    "file in which a rank's Python writes what it has imported, for its standby"};
+inline constexpr Variable kStandbySocket{"PACELINE_STANDBY_SOCKET",
+                                         "descriptor by which a standby interpreter hears that its "
+                                         "rank starts; other processes have none"};
 inline constexpr Variable kExplainFile{
     "PACELINE_EXPLAIN_FILE",
     "file that receives what acted in rank 0 when its training process ends"};
 inline constexpr Variable kEffectsFile{"PACELINE_EFFECTS_FILE",
                                        "file in which rank 0's training process says what acts and "
                                        "what it gains, a JSON document of at most 16 KiB"};
+inline constexpr Variable kTraceRequest{
+    "PACELINE_TRACE_REQUEST",
+    "file by which the launcher asks a rank to record steps, or for a kernel window; what the rank "
+    "records is written beside it"};
+inline constexpr Variable kSaveRequest{"PACELINE_SAVE_REQUEST",
+                                       "file by which the launcher asks a rank to save at a step; "
+                                       "the rank tells its step in a file beside it"};
 inline constexpr Variable kNetwork{
     "PACELINE_NETWORK",
     "how NCCL reaches other hosts, and which of its settings were made and why, a JSON object for "
-    "paceline.explain(); absent: on one host, or without GPUs"};
+    "paceline.explain(); absent: without GPUs, or on one host without a profiler plugin"};
 inline constexpr Variable kDisable{
     "PACELINE_DISABLE", "1: nothing is changed inside the training process", "", {"1"}};
 inline constexpr Variable kTfConfig{
@@ -196,6 +248,22 @@ inline constexpr Variable kSocketIfname{
     "PACELINE_SOCKET_IFNAME",
     "network devices that the communicator connects through, written as for NCCL_SOCKET_IFNAME; "
     "absent: those that gloo and NCCL are told to use"};
+inline constexpr Variable kNcclProfiler{
+    "PACELINE_NCCL_PROFILER",
+    "Auto: NCCL's collectives are counted and timed by libpaceline_nccl.so, in ranks with GPUs. "
+    "Disabled: NCCL gets no profiler plugin of Paceline",
+    "Auto",
+    {"Auto", "Disabled"}};
+inline constexpr Variable kKernelWindows{"PACELINE_KERNEL_WINDOWS",
+                                         "Auto: for a few steps of every 500 libpaceline_cupti.so "
+                                         "records what the GPU does. Disabled: it is not loaded",
+                                         "Disabled",
+                                         {"Auto", "Disabled"}};
+inline constexpr Variable kLogTo{
+    "PACELINE_LOG_TO",
+    "where rank 0 logs step times, shares and effects, beside Paceline's own metrics: mlflow, "
+    "wandb, tensorboard, or several of them with commas. MLflow and W&B need a run that the "
+    "program has open"};
 inline constexpr Variable kSimd{
     "PACELINE_SIMD",
     "a lesser instruction set than the processor's best, with the same results",
@@ -270,11 +338,33 @@ inline constexpr Variable kCompile{
     {"Auto", "Disabled"}};
 
 // What a person may set, in a pod template or around `paceline run`. Paceline sets all others.
-inline constexpr std::array kUsers{
-    kDisable,   kTfConfig,   kLibrary,           kKernels,       kLoaderDeviceCopies,
-    kTuneAfter, kLearnedDir, kCommunicationPlan, kSocketIfname,  kSimd,
-    kNumerics,  kLoader,     kOptimizer,         kCommunication, kCommunicationCompression,
-    kPrecision, kCudaGraph,  kLoaderWorkers,     kCompile};
+inline constexpr std::array kUsers{kHangAfter,
+                                   kOnHang,
+                                   kStandby,
+                                   kCheckpointGrace,
+                                   kDiagnosisWindow,
+                                   kDisable,
+                                   kTfConfig,
+                                   kLibrary,
+                                   kKernels,
+                                   kLoaderDeviceCopies,
+                                   kTuneAfter,
+                                   kLearnedDir,
+                                   kCommunicationPlan,
+                                   kSocketIfname,
+                                   kNcclProfiler,
+                                   kKernelWindows,
+                                   kLogTo,
+                                   kSimd,
+                                   kNumerics,
+                                   kLoader,
+                                   kOptimizer,
+                                   kCommunication,
+                                   kCommunicationCompression,
+                                   kPrecision,
+                                   kCudaGraph,
+                                   kLoaderWorkers,
+                                   kCompile};
 
 constexpr bool is_users(std::string_view name) {
   for (const Variable& variable : kUsers)
@@ -309,10 +399,19 @@ inline constexpr std::array kAll{kSettings,
                                  kStartupTimeout,
                                  kAttempt,
                                  kRestarts,
+                                 kGoodput,
+                                 kJobCreated,
+                                 kJobPlaced,
                                  kMaxRestarts,
+                                 kFailureRules,
                                  kBackoff,
                                  kGracePeriod,
                                  kSuccessPolicy,
+                                 kHangAfter,
+                                 kOnHang,
+                                 kStandby,
+                                 kCheckpointGrace,
+                                 kDiagnosisWindow,
                                  kRuntimeDir,
                                  kStateDir,
                                  kSlotDir,
@@ -321,8 +420,12 @@ inline constexpr std::array kAll{kSettings,
                                  kRankTable,
                                  kTelemetrySocket,
                                  kFailureFile,
+                                 kStandbyFile,
+                                 kStandbySocket,
                                  kExplainFile,
                                  kEffectsFile,
+                                 kTraceRequest,
+                                 kSaveRequest,
                                  kNetwork,
                                  kDisable,
                                  kTfConfig,
@@ -333,6 +436,9 @@ inline constexpr std::array kAll{kSettings,
                                  kLearnedDir,
                                  kCommunicationPlan,
                                  kSocketIfname,
+                                 kNcclProfiler,
+                                 kKernelWindows,
+                                 kLogTo,
                                  kSimd,
                                  kDeviceRoot,
                                  kFailpoint,

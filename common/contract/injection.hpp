@@ -14,7 +14,8 @@ namespace paceline::contract {
 /// change after which pods of both kinds cannot be in one gang, the protocol of the rendezvous
 /// among them. 1: variables of their own. 2: PACELINE_SETTINGS, and protocol 2. 4: a token that is
 /// derived from the UID of the job, and kPodDefaults. 5: settled steps in the summaries of ranks.
-inline constexpr int kRuntimeContract = 5;
+/// 6: what ranks used their time for, and tokens, in them.
+inline constexpr int kRuntimeContract = 6;
 
 /// Holds modules for GPUs, where they were compiled before the runtime was laid out.
 inline constexpr std::string_view kRuntimeModules = "kernels";

@@ -37,6 +37,14 @@ inline constexpr std::string_view kLabelIncarnation = "paceline.dev/incarnation"
 /// Attempt of the gang.
 inline constexpr std::string_view kLabelAttempt = "paceline.dev/attempt";
 
+// Labels of the pods that hold room for a job.
+/// Name of the job that waits.
+inline constexpr std::string_view kLabelPlaceholder = "paceline.dev/placeholder-for";
+/// Node rank whose room it holds.
+inline constexpr std::string_view kLabelPlaceholderRank = "paceline.dev/placeholder-rank";
+/// Fingerprint of the job's spec.
+inline constexpr std::string_view kLabelPlaceholderShape = "paceline.dev/placeholder-shape";
+
 // Labels and taint of nodes, where the operator is asked to set them.
 /// Whether the node's GPUs are healthy.
 inline constexpr std::string_view kLabelGpuHealthy = "paceline.dev/gpu-healthy";
@@ -102,6 +110,8 @@ inline constexpr int kExitBadContract = 65;
 inline constexpr int kExitRendezvous = 66;
 /// The pod lacks what the job requires; the message names the check and the remedy.
 inline constexpr int kExitPreflight = 67;
+/// A failure rule wants this replica on another node.
+inline constexpr int kExitReplaceNode = 68;
 /// Asked to stop from outside: drain, preemption or deletion.
 inline constexpr int kExitTerminated = 143;
 

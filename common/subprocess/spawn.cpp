@@ -58,6 +58,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   ::dup2(err, 2);
   // Sockets that a library has opened must end with this process. Kernels before 5.11 refuse.
   ::syscall(SYS_close_range, 3U, ~0U, kCloseOnExec);
+  if (request.kept_fd >= 0) ::fcntl(request.kept_fd, F_SETFD, 0);
   int error = 0;
   if (request.open_files) ::setrlimit(RLIMIT_NOFILE, &*request.open_files);
   if (!request.working_dir.empty() && ::chdir(request.working_dir.c_str()) != 0) {

@@ -26,6 +26,7 @@ struct SpawnRequest {
   std::vector<int> cpus;                 // empty: all CPUs that the parent may use
   std::string working_dir;               // empty: the parent's
   std::optional<rlimit> open_files{};    // limit of open files; nullopt: the parent's
+  int kept_fd = -1;                      // stays open in the child under its number; -1: none
 };
 
 struct Spawned {

@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "common/telemetry/ring/recent_steps.hpp"
+
 namespace paceline::telemetry {
 namespace {
 
@@ -18,11 +20,8 @@ constexpr std::uint64_t kAmendingSources = PACELINE_CAPABILITY_DEVICE_EVENTS |
 constexpr std::uint64_t kMostLost = 1ULL << 40U;
 /// The number of ranks that may be left in one attempt, counting ranks that replaced each other.
 constexpr std::size_t kMostLeft = 1024;
-
-bool has_host_times_of_gpu(const RingView& ring) {
-  return ring.claims().device_kind == PACELINE_DEVICE_CUDA &&
-         (ring.claims().capabilities & kAmendingSources) == 0;
-}
+/// The number of steps that are kept of a rank that has ended.
+constexpr std::size_t kLastSteps = 64;
 
 }  // namespace
 
@@ -34,15 +33,25 @@ void Collector::begin_attempt(std::uint32_t attempt, int node_rank, int first_ra
   for (Ring& ring : rings_) read(ring, true, kAll);
   rings_.clear();
   attempt_ = attempt;
+  attempt_began_ = clock_.steady();
   node_rank_ = node_rank;
   // A replica keeps its rank numbers for the life of the job, unless the gang was changed. After a
   // change the old series would be wrong.
-  if (first_rank != first_rank_ || processes != processes_) ranks_.clear();
+  if (first_rank != first_rank_ || processes != processes_) {
+    ranks_.clear();
+    ended_.clear();
+  }
   first_rank_ = first_rank;
   processes_ = processes;
   seen_.clear();
   left_.clear();
-  for (auto& [rank, stats] : ranks_) stats.begin_attempt();
+  for (auto& [rank, stats] : ranks_) stats.begin_attempt(attempt_, attempt_began_);
+}
+
+RankStats& Collector::stats_of(int rank) {
+  const auto [entry, added] = ranks_.try_emplace(rank, limits_.window);
+  if (added) entry->second.begin_attempt(attempt_, attempt_began_);
+  return entry->second;
 }
 
 /// True if this replica may have a ring of this rank.
@@ -79,13 +88,14 @@ Result<std::uint64_t> Collector::add(const paceline_ring_offer& offer, int fd, s
   if (rings_.size() >= limits_.rings) return refuse("there are too many rings here");
   auto view = RingView::open(fd);
   if (!view) return refuse(view.error().message);
-  const bool amends = (view->claims().capabilities & kAmendingSources) != 0;
+  const bool amends = (view->sources().capabilities & kAmendingSources) != 0;
   const std::uint64_t key = next_key_++;
   rings_.push_back({key, offer.world_rank, offer.attempt,
                     RingReader(std::move(*view), start, known), AmendmentMerger(amends), known});
-  ranks_.try_emplace(offer.world_rank, limits_.window)
-      .first->second.set_host_times_of_gpu(has_host_times_of_gpu(rings_.back().reader.view()));
+  stats_of(offer.world_rank)
+      .set_on_gpu(rings_.back().reader.view().sources().device_kind == PACELINE_DEVICE_CUDA);
   seen_.insert(offer.world_rank);
+  ended_.erase(offer.world_rank);
   return key;
 }
 
@@ -107,14 +117,14 @@ Result<std::uint64_t> Collector::add_past(const paceline_ring_offer& offer, int 
   }
   auto view = RingView::open(fd);
   if (!view) return refuse(view.error().message);
-  const bool amends = (view->claims().capabilities & kAmendingSources) != 0;
+  const bool amends = (view->sources().capabilities & kAmendingSources) != 0;
   Ring ring{0,
             offer.world_rank,
             offer.attempt,
             RingReader(std::move(*view), start, known),
             AmendmentMerger(amends),
             known};
-  ranks_.try_emplace(offer.world_rank, limits_.window);
+  stats_of(offer.world_rank);
   return read(ring, true, most);
 }
 
@@ -131,15 +141,26 @@ void Collector::leave(int rank) {
   const bool shown = ranks_.contains(rank) || processes_ <= static_cast<int>(limits_.ranks);
   std::erase_if(rings_, [&](const Ring& ring) { return ring.rank == rank; });
   ranks_.erase(rank);
+  ended_.erase(rank);
   if (shown && rank >= first_rank_ && rank - first_rank_ < processes_) left_.insert(rank);
+}
+
+void Collector::note_sources(Ring& ring, RankStats& stats) {
+  const RingView::Sources sources = ring.reader.view().sources();
+  if ((sources.capabilities & kAmendingSources) != 0) ring.merger.expect_amendments();
+  stats.set_on_gpu(sources.device_kind == PACELINE_DEVICE_CUDA);
 }
 
 std::uint64_t Collector::read(Ring& ring, bool last, std::uint64_t most) {
   RankStats& stats = ranks_.at(ring.rank);
   const auto take = [&](const paceline_step_record& record) { stats.add(record); };
   const SteadyTime now = clock_.steady();
+  bool asked = false;
   const std::uint64_t read = ring.reader.poll(
       [&](const paceline_step_record& record) {
+        // A source that starts late sets its bit before it publishes an amendment. So it is enough
+        // to ask after the records were found, once.
+        if (!std::exchange(asked, true)) note_sources(ring, stats);
         const std::uint64_t late = ring.merger.late();
         ring.merger.add(record, now, take);
         // The previous reader counted it as late already.
@@ -164,6 +185,8 @@ std::uint64_t Collector::remove(std::uint64_t key, std::uint64_t most) {
                                  [&](const Ring& candidate) { return candidate.key == key; });
   if (ring == rings_.end()) return 0;
   const std::uint64_t taken = read(*ring, true, most);
+  // Who keeps no window is never asked for steps.
+  if (limits_.window > 0) ended_[ring->rank] = recent_steps(ring->reader.view(), kLastSteps);
   rings_.erase(ring);
   return taken;
 }
@@ -218,15 +241,64 @@ std::vector<RankSummary> Collector::summaries() const {
   const std::lock_guard lock(mutex_);
   std::vector<RankSummary> result;
   result.reserve(ranks_.size());
-  for (const auto& [rank, stats] : ranks_) result.push_back(stats.summary(rank, node_rank_));
+  for (const auto& [rank, stats] : ranks_) {
+    result.push_back(stats.summary(rank, node_rank_));
+    if (const Ring* ring = newest_ring(rank))
+      result.back().live = live_state(ring->reader.view(), now_ns());
+  }
   return result;
 }
 
-RankView Collector::view_of(int rank, std::optional<RankTotals> totals) const {
-  // A process that replaced itself (exec) leaves its old ring behind: use the newest ring.
+std::map<int, std::uint32_t> Collector::processes() const {
+  const std::lock_guard lock(mutex_);
+  std::map<int, std::uint32_t> result;
+  for (const auto& [rank, stats] : ranks_) {
+    if (const Ring* ring = newest_ring(rank)) result[rank] = ring->reader.view().claims().pid;
+  }
+  return result;
+}
+
+// A process that replaced itself (exec) leaves its old ring behind. Null if the rank has none.
+const Collector::Ring* Collector::newest_ring(int rank) const {
   const auto ring = std::find_if(rings_.rbegin(), rings_.rend(),
                                  [&](const Ring& candidate) { return candidate.rank == rank; });
-  if (ring == rings_.rend()) {
+  return ring == rings_.rend() ? nullptr : &*ring;
+}
+
+std::uint64_t Collector::now_ns() const {
+  return static_cast<std::uint64_t>(clock_.steady().time_since_epoch() /
+                                    std::chrono::nanoseconds(1));
+}
+
+std::vector<RecentSteps> Collector::recent(std::size_t most) const {
+  const std::lock_guard lock(mutex_);
+  std::set<int> ranks;
+  for (const Ring& ring : rings_) ranks.insert(ring.rank);
+  const bool numbered = processes_ <= static_cast<int>(limits_.ranks);
+  for (int rank = first_rank_; numbered && rank < first_rank_ + processes_; ++rank)
+    ranks.insert(rank);
+  std::vector<RecentSteps> all;
+  for (const int rank : ranks) {
+    RecentSteps& entry = all.emplace_back(RecentSteps{rank, attempt_, std::nullopt, {}});
+    const Ring* ring = newest_ring(rank);
+    if (ring == nullptr) {
+      const auto ended = ended_.find(rank);
+      if (ended == ended_.end()) continue;
+      const auto& steps = ended->second;
+      entry.steps.assign(steps.end() - static_cast<std::ptrdiff_t>(std::min(most, steps.size())),
+                         steps.end());
+      continue;
+    }
+    paceline_live_state live{};
+    if (ring->reader.view().live(live)) entry.live = live;
+    entry.steps = recent_steps(ring->reader.view(), most);
+  }
+  return all;
+}
+
+RankView Collector::view_of(int rank, std::optional<RankTotals> totals) const {
+  const Ring* ring = newest_ring(rank);
+  if (ring == nullptr) {
     return {&identity_,
             rank,
             std::move(totals),
@@ -234,8 +306,7 @@ RankView Collector::view_of(int rank, std::optional<RankTotals> totals) const {
             profiler_states_without_ring(seen_.contains(rank)),
             {}};
   }
-  const auto now =
-      static_cast<std::uint64_t>(clock_.steady().time_since_epoch() / std::chrono::nanoseconds(1));
+  const std::uint64_t now = now_ns();
   return {&identity_,
           rank,
           std::move(totals),

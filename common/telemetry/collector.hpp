@@ -41,6 +41,14 @@ struct Progress {
   std::uint64_t read = 0;     // records from `counted` up to this one wait for amendments
 };
 
+/// What a rank does and has done, for a person who asks.
+struct RecentSteps {
+  int rank = -1;
+  std::uint32_t attempt = 0;
+  std::optional<paceline_live_state> live;  // nullopt: it has no ring, or no more
+  std::vector<paceline_step_record> steps;  // oldest first, with their amendments
+};
+
 class Collector {
  public:
   Collector(Identity identity, const Clock& clock, CollectorLimits limits = {});
@@ -79,6 +87,11 @@ class Collector {
   std::vector<RankView> views() const;
 
   std::vector<RankSummary> summaries() const;
+  /// The process of each rank that has a ring, as the rank claims: compare it before use.
+  std::map<int, std::uint32_t> processes() const;
+  /// At most `most` steps of each rank, also of those that have no ring yet. Of a rank that has
+  /// ended, the last ones, until it starts again.
+  std::vector<RecentSteps> recent(std::size_t most) const;
   /// Only of the ranks in `only`, if it is given.
   void export_metrics(MetricsSink& sink, const std::optional<std::set<int>>& only = {}) const;
   std::uint64_t refused() const;
@@ -95,8 +108,12 @@ class Collector {
     std::uint64_t dropped = 0;
   };
 
+  static void note_sources(Ring& ring, RankStats& stats);
   std::uint64_t read(Ring& ring, bool last, std::uint64_t most = kAll);
   Status welcome(const paceline_ring_offer& offer) const;
+  const Ring* newest_ring(int rank) const;
+  std::uint64_t now_ns() const;
+  RankStats& stats_of(int rank);
   RankView view_of(int rank, std::optional<RankTotals> totals) const;
 
   const Identity identity_;
@@ -104,6 +121,7 @@ class Collector {
   CollectorLimits limits_;
   mutable std::mutex mutex_;
   std::uint32_t attempt_ = 0;
+  SteadyTime attempt_began_{};
   int node_rank_ = 0;
   int first_rank_ = 0;
   int processes_ = 0;
@@ -111,6 +129,8 @@ class Collector {
   std::uint64_t refused_ = 0;
   std::vector<Ring> rings_;
   std::map<int, RankStats> ranks_;
+  std::map<int, std::vector<paceline_step_record>>
+      ended_;           // the last steps of ranks without a ring
   std::set<int> seen_;  // ranks that had a ring in this attempt
   // ranks that another program serves in this attempt; ranks without a series are not in it
   std::set<int> left_;

@@ -35,15 +35,20 @@ def train_step(weights, inputs, targets):
 truth = np.linspace(-1, 1, FEATURES, dtype=np.float32)
 random = np.random.default_rng(rank)  # each process has data of its own
 weights = jax.device_put(np.zeros(FEATURES, np.float32), same)
-for step in range(STEPS):
-    inputs = random.standard_normal((BATCH, FEATURES), dtype=np.float32)
-    targets = inputs @ truth
+
+
+def batches():
+    for _ in range(STEPS):
+        inputs = random.standard_normal((BATCH, FEATURES), dtype=np.float32)
+        yield inputs, inputs @ truth
+
+
+for step, (inputs, targets) in enumerate(paceline.steps(batches())):
     loss, weights = train_step(
         weights,
         jax.make_array_from_process_local_data(split, inputs),
         jax.make_array_from_process_local_data(split, targets),
     )
-    paceline.step(step)
     if rank == 0 and step % 100 == 0:
         print(f"step {step}: loss {float(loss):.6f}", flush=True)
 

@@ -2,7 +2,6 @@
 """A small model with PaddlePaddle's DataParallel and its high-level API."""
 
 import numpy as np
-import paceline.paddle
 import paddle
 import paddle.distributed as dist
 
@@ -28,7 +27,7 @@ model = paddle.Model(network)
 model.prepare(paddle.optimizer.SGD(0.1, parameters=network.parameters()), paddle.nn.MSELoss())
 # A loader of its own: the rows of each process are its own already.
 loader = paddle.io.DataLoader(rows, batch_size=BATCH, drop_last=True)
-model.fit(loader, epochs=EPOCHS, verbose=0, callbacks=[paceline.paddle.Callback(), Progress()])
+model.fit(loader, epochs=EPOCHS, verbose=0, callbacks=[Progress()])
 
 everyone = []
 dist.all_gather(everyone, network.weight)

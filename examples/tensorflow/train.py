@@ -9,7 +9,6 @@ import os
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 import numpy as np
-import paceline.tensorflow
 import tensorflow as tf
 import tf_keras as keras
 
@@ -37,13 +36,7 @@ data = data.with_options(options)  # each process has data of its own already
 with strategy.scope():
     model = keras.Sequential([keras.layers.Dense(1, input_shape=(FEATURES,))])
     model.compile(keras.optimizers.SGD(0.1), "mse")
-model.fit(
-    data,
-    epochs=EPOCHS,
-    steps_per_epoch=STEPS,
-    verbose=0,
-    callbacks=[paceline.tensorflow.Callback(), Progress()],
-)
+model.fit(data, epochs=EPOCHS, steps_per_epoch=STEPS, verbose=0, callbacks=[Progress()])
 
 weights = model.get_weights()[0]
 

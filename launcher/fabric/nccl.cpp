@@ -32,6 +32,8 @@ class Composer {
 
   Advice compose() {
     addresses();
+    if (machine_.gpus > 0 && !job_.profiler.empty())
+      set(kProfilerPlugin, job_.profiler, "it counts and times NCCL's collectives");
     if (job_.hosts < 2 || machine_.gpus == 0) return advice_;
     if (!job_.left_alone.empty()) {
       advice_.transport = "left to NCCL: " + job_.left_alone;

@@ -22,8 +22,11 @@ struct Job {
   int cpus = 1;                 // of each rank
   bool gpu_direct_off = false;  // spec.network.gpuDirect: Disabled
   std::string left_alone = {};  // why no more is set than on one host; empty: nothing forbids it
+  std::string profiler = {};    // the runtime's profiler plugin; empty: not wanted or not there
   NcclSettings user_sets = {};  // in the environment or in NCCL's files
 };
+
+inline constexpr const char* kProfilerPlugin = "NCCL_PROFILER_PLUGIN";
 
 struct Setting {
   std::string name;

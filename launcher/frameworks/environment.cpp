@@ -43,6 +43,14 @@ std::string network_json(const fabric::Advice& advice) {
   return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+/// Whether settings were made that a program's user may want to know the reason of.
+bool has_reasons(const fabric::Advice& advice) {
+  return !advice.transport.empty() ||
+         std::ranges::any_of(advice.settings, [](const fabric::Setting& setting) {
+           return setting.name == fabric::kProfilerPlugin;
+         });
+}
+
 /// Where NCCL talks to other hosts, each setting has a log line with its reason.
 void set_network(const RankSetting& setting, Variables& variables) {
   const fabric::Advice& advice = setting.network;
@@ -67,6 +75,8 @@ void set_common(const Process& process, Variables& variables) {
   variables.unset(std::string(env::kNetwork.name));  // of a launcher around this one
   variables.set(env::kRankTable.name, setting.rank_table_path);
   variables.set(env::kTelemetrySocket.name, setting.telemetry_socket);
+  variables.unset(std::string(env::kSaveRequest.name));  // of a launcher around this one
+  if (!setting.save_request.empty()) variables.set(env::kSaveRequest.name, setting.save_request);
   variables.set(env::kAttempt.name, process.table.attempt);
   variables.set(env::kRestarts.name, process.restarts);
 
@@ -93,15 +103,19 @@ void inject_runtime(const Process& process, Variables& variables) {
   const RankSetting& setting = process.setting;
   if (setting.runtime_dir.empty() || variables.get(std::string(env::kDisable.name)) == "1") return;
   variables.set(env::kFailureFile.name, setting.failure_file);
+  if (!setting.standby_file.empty()) variables.set(env::kStandbyFile.name, setting.standby_file);
+  if (!setting.trace_request.empty()) variables.set(env::kTraceRequest.name, setting.trace_request);
   if (process.rank() == 0) variables.set(env::kEffectsFile.name, setting.effects_file);
   if (!variables.has(std::string(env::kLearnedDir.name)))
     variables.set(env::kLearnedDir.name, setting.learned_dir);
-  if (!setting.network.transport.empty())
+  if (has_reasons(setting.network))
     variables.set(env::kNetwork.name, network_json(setting.network));
   const std::string python = setting.runtime_dir + "/python";
   const std::string path = prepend({python + "/site", python}, variables.get("PYTHONPATH"));
   variables.set("PYTHONPATH", path);
   variables.note("PYTHONPATH=" + path);
+  if (!setting.cuda_injection.empty())
+    variables.set_default("CUDA_INJECTION64_PATH", setting.cuda_injection);
   const std::string autoload(kTorchAutoload);
   if (variables.has(autoload) && variables.get(autoload) != "1")
     variables.note(autoload + "=" + variables.get(autoload) +

@@ -22,11 +22,15 @@ struct RankSetting {
   std::string rank_table_path;
   std::string telemetry_socket;
   std::string failure_file;
-  std::string effects_file;  // of rank 0
-  std::string learned_dir;   // unless PACELINE_LEARNED_DIR names another
+  std::string standby_file;   // "": the rank gets no standby
+  std::string effects_file;   // of rank 0
+  std::string save_request;   // "": ranks are never asked to save
+  std::string trace_request;  // "": ranks are never asked for a trace
+  std::string learned_dir;    // unless PACELINE_LEARNED_DIR names another
   // network interface that has this pod's address; "" if unknown
   std::string interface;
-  fabric::Advice network;  // settings of NCCL and Gloo
+  fabric::Advice network;      // settings of NCCL and Gloo
+  std::string cuda_injection;  // library for CUDA_INJECTION64_PATH; "": none
   int max_restarts = 0;
   std::string job_uid;
 };

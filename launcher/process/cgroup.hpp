@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts the processes of this cgroup that the kernel has killed for lack of memory. RankSet
-// compares the count to tell an out-of-memory kill from any other SIGKILL. Reads cgroup v2
-// (memory.events) and v1 (memory.oom_control) below the given root. Stateless; thread-safe. Returns
-// nullopt if the count cannot be read.
+// What the kernel did to the processes of this cgroup: how many it killed for lack of memory, and
+// how long it held them at their processor limit. RankSet compares the count to tell an
+// out-of-memory kill from any other SIGKILL. Also how much memory is left, for Standbys. Reads
+// cgroup v2 and v1 below the given root.
+// Stateless; thread-safe. Returns nullopt if the value cannot be read.
 #pragma once
 
 #include <cstdint>
@@ -12,5 +13,16 @@
 namespace paceline::process {
 
 std::optional<std::uint64_t> oom_kills(const std::filesystem::path& root);
+/// Since the cgroup was made.
+std::optional<double> throttled_seconds(const std::filesystem::path& root);
+
+struct Memory {
+  std::uint64_t total = 0;
+  std::uint64_t left = 0;
+};
+
+/// Of the cgroup or of the machine, whichever has less left. Pages that the kernel can drop count
+/// as left.
+std::optional<Memory> memory(const std::filesystem::path& root);
 
 }  // namespace paceline::process

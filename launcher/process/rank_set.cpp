@@ -22,15 +22,6 @@ using rendezvous::Failure;
 constexpr std::chrono::milliseconds kDrain{150};
 constexpr std::chrono::seconds kAfterKill{2};
 
-// All children of this process: the ranks, and the orphans that it adopted.
-std::vector<pid_t> children(const std::filesystem::path& root) {
-  const std::string self = std::to_string(::getpid());
-  std::ifstream file(root / "proc" / self / "task" / self / "children");
-  std::vector<pid_t> pids;
-  for (pid_t pid = 0; file >> pid;) pids.push_back(pid);
-  return pids;
-}
-
 // The signal that ended the rank, or that ended the child of its shell, which then exits with 128 +
 // signal; 0 for none.
 int killer_of(int status) {
@@ -40,15 +31,35 @@ int killer_of(int status) {
   return signal > 0 && signal < NSIG ? signal : 0;
 }
 
+Result<Spawned> start_process(const RankSpec& spec, Standbys* standbys) {
+  if (standbys != nullptr) {
+    if (auto taken = standbys->take(spec.local_rank, spec.request)) return *std::move(taken);
+  }
+  return spawn(spec.request);
+}
+
 }  // namespace
 
 RankSet::RankSet(LogPump& pump, const Clock& clock, std::chrono::nanoseconds grace,
-                 std::filesystem::path root, Callbacks callbacks)
+                 std::filesystem::path root, Callbacks callbacks, Standbys* standbys)
     : pump_(pump),
       clock_(clock),
       grace_(grace),
       root_(std::move(root)),
-      callbacks_(std::move(callbacks)) {}
+      callbacks_(std::move(callbacks)),
+      standbys_(standbys) {}
+
+/// The children of this process that belong to the attempt: the ranks, and the orphans that it
+/// adopted.
+std::vector<pid_t> RankSet::children() const {
+  const std::string self = std::to_string(::getpid());
+  std::ifstream file(root_ / "proc" / self / "task" / self / "children");
+  std::vector<pid_t> pids;
+  for (pid_t pid = 0; file >> pid;) {
+    if (standbys_ == nullptr || !standbys_->has(pid)) pids.push_back(pid);
+  }
+  return pids;
+}
 
 void RankSet::start(const std::vector<RankSpec>& ranks) {
   ranks_.clear();
@@ -59,7 +70,8 @@ void RankSet::start(const std::vector<RankSpec>& ranks) {
   for (const RankSpec& spec : ranks) {
     std::error_code ignored;
     std::filesystem::remove(spec.failure_file, ignored);  // may be left from an earlier attempt
-    auto spawned = spawn(spec.request);
+    std::filesystem::remove(spec.standby_file, ignored);
+    auto spawned = start_process(spec, standbys_);
     if (!spawned) {
       // The other ranks of this replica would wait for this one for ever: report it, so that the
       // gang's server ends the attempt.
@@ -75,6 +87,9 @@ void RankSet::start(const std::vector<RankSpec>& ranks) {
     const auto out = pump_.add(std::move(spawned->out), prefix, STDOUT_FILENO);
     const auto err = pump_.add(std::move(spawned->err), prefix, STDERR_FILENO);
     ranks_.push_back({spec.rank, spec.local_rank, spawned->pid, out, err, spec.failure_file});
+    // A kernel that does not list children gets no standbys: orphans could not be told from them.
+    if (standbys_ != nullptr && !spec.standby_file.empty() && !children().empty())
+      standbys_->watch(spec.local_rank, spawned->pid, spec.request, spec.standby_file);
   }
 }
 
@@ -155,6 +170,14 @@ std::optional<Failure> RankSet::first_failure() {
   return first == all.end() ? std::nullopt : std::optional(told(*first));
 }
 
+std::map<int, pid_t> RankSet::processes() const {
+  std::map<int, pid_t> alive;
+  for (const Rank& rank : ranks_) {
+    if (!rank.exited) alive[rank.rank] = rank.pid;
+  }
+  return alive;
+}
+
 void RankSet::on_child() {
   const SteadyTime now = clock_.steady();
   std::vector<Ended> ended;
@@ -164,9 +187,10 @@ void RankSet::on_child() {
     const pid_t pid = ::waitpid(-1, &status, WNOHANG);
     if (pid < 0 && errno == EINTR) continue;
     if (pid <= 0) {
-      no_children = pid < 0;
+      no_children = pid < 0 || (standbys_ != nullptr && standbys_->any() && children().empty());
       break;
     }
+    if (standbys_ != nullptr && standbys_->on_exit(pid)) continue;
     if (std::erase(guests_, pid) > 0) callbacks_.guest_exited(pid, status);
     for (std::size_t index = 0; index < ranks_.size(); ++index) {
       if (ranks_[index].pid == pid && !ranks_[index].exited) {
@@ -195,7 +219,7 @@ void RankSet::on_child() {
 void RankSet::signal_all(int signal) {
   for (const Rank& rank : ranks_) ::kill(-rank.pid, signal);
   for (const pid_t guest : guests_) ::kill(-guest, signal);
-  for (const pid_t pid : children(root_)) {
+  for (const pid_t pid : children()) {
     const bool signalled = std::ranges::find(guests_, pid) != guests_.end() ||
                            std::any_of(ranks_.begin(), ranks_.end(),
                                        [&](const Rank& rank) { return rank.pid == pid; });
@@ -203,11 +227,12 @@ void RankSet::signal_all(int signal) {
   }
 }
 
-void RankSet::stop() {
+void RankSet::stop(std::optional<SteadyTime> since) {
   if (stopping_) return;
   stopping_ = true;
   killed_ = false;
-  deadline_ = clock_.steady() + std::chrono::duration_cast<SteadyTime::duration>(grace_);
+  deadline_ =
+      since.value_or(clock_.steady()) + std::chrono::duration_cast<SteadyTime::duration>(grace_);
   signal_all(SIGTERM);
   on_child();
 }
@@ -239,6 +264,7 @@ void RankSet::check_stopped(bool no_children) {
 }
 
 void RankSet::on_tick() {
+  if (standbys_ != nullptr && !stopping_) standbys_->on_tick();
   if (stopping_) on_child();
 }
 

@@ -35,6 +35,7 @@ struct Culprit {
   std::string pod_name;
   int attempt = 0;
   Failure failure;
+  std::string rule{};  // the rule of spec.failurePolicy that decided; empty: none
 };
 
 }  // namespace paceline::rendezvous

@@ -105,7 +105,7 @@ GangActions Gang::on_message(ConnectionId from, const Message& message, SteadyTi
   } else if (const auto* stopping = std::get_if<Stopping>(&message)) {
     if (stopping->attempt == stopping_) {
       set(*member, &Member::stop_requested, stopping_members_, false);
-      conclude_failure();
+      conclude_failure(now);
     }
   } else if (const auto* stopped = std::get_if<Stopped>(&message)) {
     if (running && stopped->attempt == attempt_ && member->start_alone_at) {
@@ -114,7 +114,7 @@ GangActions Gang::on_message(ConnectionId from, const Message& message, SteadyTi
     } else if (!running && stopped->attempt == stopping_) {
       set(*member, &Member::alive, alive_, false);
       set(*member, &Member::stop_requested, stopping_members_, false);
-      conclude_failure();
+      conclude_failure(now);
       try_start(now);
     }
   } else if (const auto* need = std::get_if<NeedTable>(&message)) {
@@ -123,6 +123,10 @@ GangActions Gang::on_message(ConnectionId from, const Message& message, SteadyTi
     if (running && done->attempt == attempt_) this->done(*member);
   } else if (const auto* begun = std::get_if<Started>(&message)) {
     if (running && begun->attempt == attempt_) started(*member);
+  } else if (const auto* captured = std::get_if<CapturedStacks>(&message)) {
+    if (captured->attempt == attempt_) take_stacks(*member, *captured);
+  } else if (const auto* save = std::get_if<Save>(&message)) {
+    if (running && save->attempt == attempt_) this->save(*member, *save, now);
   }
   return take();
 }
@@ -133,6 +137,8 @@ bool Gang::decides(const Member& member) const {
 
 void Gang::done(Member& member) {
   if (!decides(member)) return;
+  // Whether they have trained to their end, or have ended because they saved, is known later.
+  if (saving_) return saving_->done.push_back(member.hello.node.node_rank);
   set(member, &Member::done, done_, true);
   const Node& node = table_.nodes[static_cast<std::size_t>(member.hello.node.node_rank)];
   if (done_ == deciding_) {
@@ -218,19 +224,24 @@ void Gang::lose_member(int node_rank, const std::string& why, SteadyTime now) {
   for (auto& rank : summaries_[static_cast<std::size_t>(node_rank)]) {
     rank.window = {};
     rank.samples_per_second = 0;
+    rank.live.reset();
   }
-  node_rank_of_.erase(place->connection);
+  const ConnectionId connection = place->connection;
+  stacks_awaited_.erase(connection);
+  node_rank_of_.erase(connection);
   place.reset();
   if (finished()) return;
   // If another rank has reported a lost peer, this member is that peer.
-  if (phase_ == GangPhase::kRunning && alone && !stop_at_)
-    return log(who + why + ": the others go on, and it starts again when it is back");
+  if (phase_ == GangPhase::kRunning && alone && !stop_at_) {
+    log(who + why + ": the others go on, and it starts again when it is back");
+    return forget_in_save(connection, now);
+  }
   log(who + why + (phase_ == GangPhase::kRunning ? ": the gang stops and waits for it" : ""));
   if (phase_ == GangPhase::kRunning) {
     stop_at_.reset();  // this member is the peer that they lost
     restart(now);
   }
-  conclude_failure();
+  conclude_failure(now);
 }
 
 void Gang::finish(Verdict verdict, std::string message) {

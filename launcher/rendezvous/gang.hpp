@@ -11,9 +11,13 @@
 // it is lost, the others go on, and it starts again when it is back. Both happen within the
 // attempt, and the others keep their rank table. Members that fail together cost one restart.
 //
+// Rules may say otherwise (GangConfig::rules). They are asked once the culprit is known.
+//
 // The culprit is chosen after every member has reported its failures, because a survivor may exit
 // before the rank that it lost. If a rank reports that it lost a peer, the gang waits a short time
 // for that peer's own failure before it stops all ranks.
+//
+// A member that was asked to end may ask that all ranks save at one step before (gang/saving.cpp).
 //
 // Every event costs the same however large the gang is, except those that concern all members.
 //
@@ -26,7 +30,9 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -34,6 +40,7 @@
 #include <vector>
 
 #include "common/base/clock.hpp"
+#include "common/failure/rules.hpp"
 #include "launcher/rendezvous/message.hpp"
 
 namespace paceline::rendezvous {
@@ -53,6 +60,10 @@ inline constexpr std::chrono::seconds kPeerFailureGrace{3};
 inline constexpr std::chrono::seconds kOneCause{10};
 
 using ConnectionId = std::uint64_t;
+
+/// The step at which all ranks can still save: none has begun the step after it. `reached` has the
+/// newest step of each member's ranks, -1 if none of them can save. nullopt: none can at all.
+std::optional<std::int64_t> step_to_save_at(const std::vector<std::int64_t>& reached);
 
 struct SendTo {
   ConnectionId to;
@@ -86,9 +97,10 @@ struct GangConfig {
   int node_count = 1;
   int max_restarts = 0;
   std::chrono::nanoseconds backoff{0};
-  bool workers_together = false;   // a worker never restarts alone
-  bool rank_zero_decides = false;  // successPolicy: RankZero
-  int attempt = 0;                 // start values after the launcher was restarted
+  std::vector<failure::Rule> rules;  // what follows from the failure of a rank
+  bool workers_together = false;     // a worker never restarts alone
+  bool rank_zero_decides = false;    // successPolicy: RankZero
+  int attempt = 0;                   // start values after the launcher was restarted
   int restarts = 0;
   std::function<std::uint16_t(int attempt)> master_port;
   // The first of a range of ports on a machine that all replicas share; unset: each has its own.
@@ -125,7 +137,27 @@ class Gang {
   std::optional<Culprit> culprit() const {
     return blame_ ? std::optional(blame_->culprit) : std::nullopt;
   }
+  /// The culprit may still be another: members report, or the peer that a rank lost may.
+  bool weighs_failures() const {
+    return collecting_failures_ || stop_at_ ||
+           (phase_ == GangPhase::kRunning && blame_ && blame_->culprit.attempt == attempt_ &&
+            blame_->culprit.failure.cause == Cause::kPeer);
+  }
   std::vector<telemetry::RankSummary> ranks() const;
+  /// The last one; nullopt before.
+  const std::optional<SavedStep>& saved() const { return saved_; }
+
+  /// Asks all members for the stacks of their ranks; those captured before are forgotten.
+  GangActions capture_stacks();
+  /// By rank, as far as members have answered.
+  const std::map<int, std::string>& stacks() const { return stacks_; }
+  /// All members that were asked have answered, or are gone.
+  bool stacks_complete() const { return stacks_awaited_.empty(); }
+  /// Asks all members for a kernel window of their ranks.
+  GangActions open_window();
+  /// The ranks hang, and this one is to blame as far as known: the gang restarts as after a
+  /// failure.
+  GangActions end_hang(int rank, const std::string& text, SteadyTime now);
 
  private:
   struct Blame {
@@ -148,11 +180,40 @@ class Gang {
     SteadyTime last_received;
   };
 
+  /// What follows from the culprit's failure, and the failure with the rule that decided.
+  struct Judged {
+    failure::Action action;
+    std::string what;
+  };
+
+  /// Under way, or over while the members that were asked to end do so. One in an attempt.
+  struct Saving {
+    SteadyTime began;
+    std::set<ConnectionId> awaited;       // whose answers are missing
+    std::vector<std::int64_t> reached{};  // by those that have answered
+    std::optional<std::int64_t> at{};     // the step that was agreed on
+    std::int64_t step = -1;               // at which ranks have saved
+    int ranks = 0;                        // that can save
+    int saved = 0;                        // that have
+    std::vector<int> done{};              // node ranks whose processes exited with 0 meanwhile
+    bool ended = false;
+  };
+
+  void save(Member& member, const Save& save, SteadyTime now);
+  void begin_save(const Member& member, SteadyTime now);
+  void go_on_saving(SteadyTime now);
+  void end_save(SteadyTime now);
+  void forget_in_save(ConnectionId id, SteadyTime now);
+  bool ends_save(const Member& member, const Failed& failed, SteadyTime now);
   void hello(ConnectionId from, const Hello& hello, SteadyTime now);
   void failed(Member& member, const Failed& failed, SteadyTime now);
   void done(Member& member);
   bool fails_alone(contract::RoleKind kind) const;
-  bool costs_a_restart(const Member& member, SteadyTime now) const;
+  std::optional<failure::Decision> decision_on(const Node& node, const Failure& failure) const;
+  std::optional<failure::Decision> decision_on(const Culprit& culprit) const;
+  Judged judge_culprit();
+  SteadyTime::duration pause_of_ignored();
+  bool costs_a_restart(const Member& member, const Culprit& culprit, SteadyTime now) const;
   void fail_alone(Member& member, SteadyTime now);
   void stop_alone(Member& member, SteadyTime now);
   void join_alone(Member& member, SteadyTime now);
@@ -160,7 +221,8 @@ class Gang {
   void tick_alone(Member& member, SteadyTime now);
   void stop_for_failure(SteadyTime now);
   void weigh_failure(const Member& member, const Failed& failed, SteadyTime now);
-  void conclude_failure();
+  void conclude_failure(SteadyTime now);
+  void replace_node(const std::string& why, SteadyTime now);
   void lose_member(int node_rank, const std::string& why, SteadyTime now);
   void restart(SteadyTime not_before);
   void try_start(SteadyTime now);
@@ -170,6 +232,7 @@ class Gang {
   void finish(Verdict verdict, std::string message);
   void log_stragglers(SteadyTime now);
   void log_join(const Member& member);
+  void take_stacks(const Member& member, const CapturedStacks& captured);
   void set(Member& member, bool Member::* flag, int& tally, bool value);
   std::string table_source(int node_rank) const;
   std::optional<std::string> reason_to_refuse(const Hello& hello) const;
@@ -203,8 +266,8 @@ class Gang {
   // set while a rank has reported a lost peer: the time at which all ranks are stopped
   std::optional<SteadyTime> stop_at_;
   bool collecting_failures_ =
-      false;  // a failure stopped the ranks, and some members have not answered yet
-  bool restarts_exhausted_ = false;  // no restart is left
+      false;         // a failure stopped the ranks, and some members have not answered yet
+  int ignored_ = 0;  // failures that rules ignored
   Finish finish_message_;
   RankTable table_;
   int table_version_ = 0;
@@ -225,6 +288,10 @@ class Gang {
   int stopping_members_ = 0;
   int done_ = 0;
   std::vector<std::vector<telemetry::RankSummary>> summaries_;
+  std::map<int, std::string> stacks_;
+  std::set<ConnectionId> stacks_awaited_;
+  std::optional<Saving> saving_;
+  std::optional<SavedStep> saved_;
   GangActions actions_;
 };
 

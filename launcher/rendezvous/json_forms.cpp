@@ -2,6 +2,7 @@
 #include "launcher/rendezvous/json_forms.hpp"
 
 #include <concepts>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -16,6 +17,7 @@ constexpr std::size_t kMostLines = 64;
 constexpr std::size_t kLongestLine = 4096;
 
 constexpr std::int64_t kMostSteps = 1LL << 53;
+constexpr std::int64_t kMostUserStep = std::numeric_limits<std::int64_t>::max();
 
 // Each value lists its fields and their limits once. Writer puts the fields into an object, Reader
 // reads and checks them.
@@ -55,20 +57,57 @@ void fields_of(Either<Culprit> auto& culprit, Visit& visit) {
 }
 
 template <typename Visit>
+void fields_of(Either<telemetry::AttemptUse> auto& use, Visit& visit) {
+  visit("attempt", use.attempt, 0, kMostAttempts);
+  visit("steps", use.steps, 0, kMostSteps);
+  visit("lead", use.lead);
+  visit("useful", use.useful);
+  visit("checkpoint", use.checkpoint);
+  visit("evaluation", use.evaluation);
+  visit("unexplained", use.unexplained);
+  visit("sinceCheckpoint", use.since_checkpoint);
+  visit("checkpoints", use.checkpoints, 0, kMostSteps);
+  visit("firstUserStep", use.first_user_step, -1, kMostUserStep);
+  visit("lastUserStep", use.last_user_step, -1, kMostUserStep);
+}
+
+template <typename Visit>
 void fields_of(Either<telemetry::RankSummary> auto& summary, Visit& visit) {
   visit("rank", summary.rank, 0, kMostRanks);
   visit("nodeRank", summary.node_rank, 0, kMostNodes);
   visit("step", summary.step, 0, kMostSteps);
   visit("steps", summary.steps, 0, kMostSteps);
   visit("samples", summary.samples, 0, kMostSteps);
+  visit("tokens", summary.tokens, 0, kMostSteps);
   visit("p50", summary.p50);
   visit("p95", summary.p95);
   visit("samplesPerSecond", summary.samples_per_second);
+  visit("tokensPerSecond", summary.tokens_per_second);
   visit("hostTimesOfGpu", summary.host_times_of_gpu, 0, 1);
   visit("settledSteps", summary.settled.steps, 0, kMostSteps);
   visit("settledSeconds", summary.settled.seconds);
   visit("window", summary.window);
   visit("total", summary.total);
+  visit("use", summary.use);
+}
+
+template <typename Visit>
+void fields_of(Either<telemetry::LiveState> auto& live, Visit& visit) {
+  visit("phase", live.phase, 0, telemetry::kPhases - 1);
+  visit("seconds", live.seconds);
+  visit("step", live.step, 0, kMostSteps);
+  visit("silent", live.silent);
+  visit("collective", live.collective, 0, kMostSteps);
+  visit("done", live.done, -1, kMostSteps);
+  visit("group", live.group, 0, kMostSteps);
+  visit("groupSize", live.group_size, 0, kMostRanks);
+}
+
+template <typename Visit>
+void fields_of(Either<telemetry::LostProcessor> auto& lost, Visit& visit) {
+  visit("waited", lost.waited);
+  visit("throttled", lost.throttled);
+  visit("stolen", lost.stolen);
 }
 
 telemetry::PhaseSeconds read_phases(JsonFields& fields, std::string_view key) {
@@ -87,16 +126,32 @@ telemetry::PhaseSeconds read_phases(JsonFields& fields, std::string_view key) {
 
 struct Writer {
   json object = json::object();
-  void operator()(const char* key, const auto& value, std::int64_t = 0, std::int64_t = 0) {
-    object[key] = value;
+  void operator()(const char* key, const auto& value) { object[key] = value; }
+  // Within its limits, so that a number that a rank made up costs no connection: rank 0 refuses a
+  // whole message for one field.
+  template <std::integral Number>
+  void operator()(const char* key, Number number, std::int64_t least, std::int64_t most) {
+    if (std::cmp_less(number, least)) {
+      object[key] = least;
+    } else if (std::cmp_greater(number, most)) {
+      object[key] = most;
+    } else {
+      object[key] = number;
+    }
   }
   void operator()(const char* key, contract::RoleKind kind) {
     object[key] = contract::to_string(kind);
+  }
+  void operator()(const char* key, const telemetry::AttemptUse& use) {
+    Writer nested;
+    fields_of(use, nested);
+    object[key] = std::move(nested.object);
   }
 };
 
 struct Reader {
   JsonFields fields;
+  std::string& problem;
   template <std::integral Number>
   void operator()(const char* key, Number& number, std::int64_t least, std::int64_t most) {
     number = static_cast<Number>(fields.integer(key, least, most));
@@ -111,6 +166,12 @@ struct Reader {
   void operator()(const char* key, telemetry::PhaseSeconds& seconds) {
     seconds = read_phases(fields, key);
   }
+  void operator()(const char* key, telemetry::AttemptUse& use) {
+    const json* nested = fields.find(key);
+    if (nested == nullptr) return fields.note(key, "is missing");
+    Reader reader{JsonFields(*nested, problem, key), problem};
+    fields_of(use, reader);
+  }
 };
 
 template <typename Value>
@@ -123,7 +184,7 @@ json written(const Value& value) {
 template <typename Value>
 Value read(const json& object, std::string& problem) {
   Value value;
-  Reader reader{JsonFields(object, problem)};
+  Reader reader{JsonFields(object, problem), problem};
   fields_of(value, reader);
   return value;
 }
@@ -161,10 +222,21 @@ json form(const Culprit& culprit) {
   json object = written(culprit);
   object["localRank"] = culprit.failure.local_rank;
   add_failure(object, culprit.failure);
+  if (!culprit.rule.empty()) object["rule"] = culprit.rule;
   return object;
 }
 
-json form(const telemetry::RankSummary& summary) { return written(summary); }
+json form(const telemetry::RankSummary& summary) {
+  json object = written(summary);
+  if (telemetry::sum(summary.device_total) > 0) {
+    object["deviceWindow"] = summary.device_window;
+    object["deviceTotal"] = summary.device_total;
+    object["deviceFollows"] = summary.device_follows;
+  }
+  if (summary.live) object["live"] = written(*summary.live);
+  if (summary.lost_processor) object["lostProcessor"] = written(*summary.lost_processor);
+  return object;
+}
 
 Node read_node(const json& object, std::string& problem) { return read<Node>(object, problem); }
 
@@ -200,11 +272,25 @@ Failure read_failure(const json& object, std::string& problem) {
 Culprit read_culprit(const json& object, std::string& problem) {
   auto culprit = read<Culprit>(object, problem);
   culprit.failure = read_failure(object, problem);
+  JsonFields fields(object, problem);
+  if (fields.find("rule") != nullptr) culprit.rule = fields.text("rule", 256);
   return culprit;
 }
 
 telemetry::RankSummary read_rank_summary(const json& object, std::string& problem) {
-  return read<telemetry::RankSummary>(object, problem);
+  auto summary = read<telemetry::RankSummary>(object, problem);
+  JsonFields fields(object, problem);
+  // Absent where no device is measured.
+  if (fields.find("deviceTotal") != nullptr) {
+    summary.device_window = read_phases(fields, "deviceWindow");
+    summary.device_total = read_phases(fields, "deviceTotal");
+    summary.device_follows = fields.number("deviceFollows");
+  }
+  if (const json* live = fields.find("live"))
+    summary.live = read<telemetry::LiveState>(*live, problem);
+  if (const json* lost = fields.find("lostProcessor"))
+    summary.lost_processor = read<telemetry::LostProcessor>(*lost, problem);
+  return summary;
 }
 
 std::string to_json(const RankTable& table) {

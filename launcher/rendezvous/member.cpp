@@ -23,6 +23,7 @@ std::string_view to_string(End end) {
     case End::kOtherRelease: return "OtherRelease";
     case End::kRendezvousTimeout: return "RendezvousTimeout";
     case End::kPreflightFailed: return "PreflightFailed";
+    case End::kReplaceNode: return "ReplaceNode";
   }
   return "Unknown";
 }
@@ -43,7 +44,7 @@ void Member::connect() {
 
 void Member::stop_ranks() {
   state_ = State::kStopping;
-  act(StopRanks{});
+  act(StopRanks{saving_since_});
 }
 
 MemberActions Member::on_connected(SteadyTime now) {
@@ -59,6 +60,10 @@ MemberActions Member::on_disconnected(const std::string& why, SteadyTime now) {
   const bool was_up = std::exchange(link_, Link::kNone) == Link::kUp;
   starting_.reset();
   if (ending_) return take();
+  if (leaving_) {
+    leave();
+    return take();
+  }
   last_trouble_ = why;
   if (was_up)
     act(LogLine{"lost rank 0's launcher (" + why + ")" +
@@ -91,7 +96,11 @@ MemberActions Member::on_message(const Message& message, SteadyTime now) {
       start_if_due();
     }
   } else if (const auto* stop = std::get_if<Stop>(&message)) {
-    if (state_ == State::kRunning && stop->attempt == attempt_) {
+    if (stop->attempt == attempt_ && !stop->leave.empty()) {
+      end(outcome(End::kReplaceNode, stop->leave));
+    } else if (leaving_) {
+      leave();
+    } else if (state_ == State::kRunning && stop->attempt == attempt_) {
       idle_since_ = now;
       // Report failures before the signal: a rank that the signal ends has not failed.
       act(SendFailure{attempt_});
@@ -101,6 +110,12 @@ MemberActions Member::on_message(const Message& message, SteadyTime now) {
       starting_.reset();
       act(SendMessage{Stopped{stop->attempt}});
     }
+  } else if (const auto* capture = std::get_if<CaptureStacks>(&message)) {
+    if (state_ == State::kRunning && capture->attempt == attempt_) act(SendStacks{attempt_});
+  } else if (const auto* window = std::get_if<OpenWindow>(&message)) {
+    if (state_ == State::kRunning && window->attempt == attempt_) act(AskForWindow{});
+  } else if (const auto* save = std::get_if<Save>(&message)) {
+    on_save(*save, now);
   } else if (const auto* finish = std::get_if<Finish>(&message)) {
     config_.hello.restarts = finish->restarts;
     end({finish->verdict == Verdict::kSucceeded ? End::kSucceeded : End::kFailed, finish->attempt,
@@ -154,6 +169,7 @@ void Member::start_if_due() {
   first_exit_.reset();
   stragglers_logged_ = false;
   reported_ = false;
+  saving_since_.reset();
   runs_rank_zero_ = table.world_size > 0 && table.nodes[place].first_rank == 0;
   act(StartRanks{start.restarts, table});
   if (stage < start.last_stage) act(SendMessage{Started{attempt_}});
@@ -173,6 +189,10 @@ void Member::end(Outcome outcome) {
 
 MemberActions Member::on_rank_exit(int local_rank, const std::optional<Failure>& failure) {
   if (state_ != State::kRunning || link_ != Link::kUp) return take();
+  if (failure && leaving_) {
+    leave();
+    return take();
+  }
   if (failure) {
     // Report all of them: the first may have lost another.
     if (!std::exchange(reported_, true)) act(SendSummary{});
@@ -202,13 +222,56 @@ MemberActions Member::on_all_stopped(SteadyTime now) {
   return take();
 }
 
-MemberActions Member::on_terminate(const std::string& signal) {
-  if (!ending_) end(outcome(End::kTerminated, "asked to end by " + signal));
+MemberActions Member::on_terminate(const std::string& signal, bool can_save, SteadyTime now) {
+  if (ending_) return take();
+  const bool again = leaving_.has_value();
+  leaving_ = Leaving{"asked to end by " + signal, now + config_.longest_save};
+  if (again || !can_save || state_ != State::kRunning || link_ != Link::kUp) {
+    leave();
+    return take();
+  }
+  if (!saving_since_) saving_since_ = now;
+  act(LogLine{leaving_->why + ": the ranks save first, for at most " +
+              format_duration(config_.longest_save) + "; a second signal ends that"});
+  act(SendMessage{Save{.word = SaveWord::kAsk, .attempt = attempt_}});
+  return take();
+}
+
+void Member::leave(const std::string& what, std::optional<SavedStep> saved) {
+  Outcome outcome = this->outcome(End::kTerminated, leaving_->why + what);
+  outcome.saved = saved;
+  end(std::move(outcome));
+}
+
+void Member::on_save(const Save& save, SteadyTime now) {
+  if (state_ != State::kRunning || save.attempt != attempt_) {
+    if (save.word == SaveWord::kHold || save.word == SaveWord::kAt)
+      act(SendMessage{
+          Save{.word = save.word == SaveWord::kHold ? SaveWord::kReached : SaveWord::kSaved,
+               .attempt = save.attempt}});
+  } else if (save.word == SaveWord::kHold) {
+    if (!saving_since_) saving_since_ = now;
+    act(HoldRanks{attempt_});
+  } else if (save.word == SaveWord::kAt) {
+    act(SaveRanks{save.step});
+  } else if (save.word == SaveWord::kEnded && leaving_) {
+    if (save.step < 0) return leave();
+    leave("; all ranks saved at step " + std::to_string(save.step), SavedStep{attempt_, save.step});
+  }
+}
+
+MemberActions Member::on_saved(std::int64_t step, int ranks, int saved) {
+  if (state_ == State::kRunning && link_ == Link::kUp)
+    act(SendMessage{Save{SaveWord::kSaved, attempt_, step, ranks, saved}});
   return take();
 }
 
 MemberActions Member::on_tick(SteadyTime now) {
   if (ending_) return take();
+  if (leaving_ && now >= leaving_->until) {
+    leave("; not all ranks saved within " + format_duration(config_.longest_save));
+    return take();
+  }
   if (state_ != State::kRunning && now - idle_since_ > config_.startup_timeout) {
     end(outcome(End::kRendezvousTimeout,
                 "no gang within " + format_duration(config_.startup_timeout) +

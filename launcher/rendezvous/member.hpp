@@ -26,7 +26,8 @@ enum class End {
   kBadContract,
   kOtherRelease,  // rank 0's launcher speaks another protocol
   kRendezvousTimeout,
-  kPreflightFailed
+  kPreflightFailed,
+  kReplaceNode  // a failure rule wants this replica on another node
 };
 std::string_view to_string(End end);
 
@@ -36,6 +37,7 @@ struct Outcome {
   int restarts = 0;
   std::string message;
   std::optional<Culprit> culprit;
+  std::optional<SavedStep> saved = {};  // before this replica ended
 };
 
 struct ConnectServer {};  // connect now; the caller reports on_connected or on_disconnected
@@ -49,6 +51,20 @@ struct SendSummary {};  // send a heartbeat with the ranks' current telemetry
 struct SendFailure {
   int attempt;
 };
+/// Capture the stacks of this replica's ranks, and send them as CapturedStacks of this attempt.
+struct SendStacks {
+  int attempt;
+};
+struct AskForWindow {};  // ask this replica's ranks for a kernel window
+/// Ask this replica's ranks to wait at their next step, and send the newest step that one has
+/// reached (SaveWord::kReached).
+struct HoldRanks {
+  int attempt;
+};
+/// Ask them to save at the first step from this one on. The caller reports on_saved.
+struct SaveRanks {
+  std::int64_t step;
+};
 /// Fetch the rank table from another launcher; the caller reports on_table or on_no_table.
 struct FetchTable {
   int attempt;
@@ -59,12 +75,16 @@ struct StartRanks {
   RankTable table;
 };
 /// Stop all ranks of this replica. The caller reports on_all_stopped, at once if none is alive.
-struct StopRanks {};
+struct StopRanks {
+  // from when on the grace period counts: they had time to save; nullopt: from now on
+  std::optional<SteadyTime> since{};
+};
 struct Exit {
   Outcome outcome;
 };
 using MemberAction = std::variant<ConnectServer, DropServer, SendMessage, SendSummary, SendFailure,
-                                  FetchTable, StartRanks, StopRanks, LogLine, Exit>;
+                                  SendStacks, AskForWindow, HoldRanks, SaveRanks, FetchTable,
+                                  StartRanks, StopRanks, LogLine, Exit>;
 using MemberActions = std::vector<MemberAction>;
 
 struct MemberConfig {
@@ -75,6 +95,8 @@ struct MemberConfig {
       0;
   std::chrono::nanoseconds startup_timeout = std::chrono::minutes(10);
   bool rank_zero_decides = false;  // successPolicy: RankZero
+  // how long a replica that was asked to end waits until ranks have saved
+  std::chrono::nanoseconds longest_save{0};
 };
 
 class Member {
@@ -94,8 +116,10 @@ class Member {
   /// A rank ended; no failure means that it exited with code 0.
   MemberActions on_rank_exit(int local_rank, const std::optional<Failure>& failure);
   MemberActions on_all_stopped(SteadyTime now);
-  /// The launcher received SIGTERM or SIGINT.
-  MemberActions on_terminate(const std::string& signal);
+  /// The launcher received SIGTERM or SIGINT. `can_save`: a rank here has said so.
+  MemberActions on_terminate(const std::string& signal, bool can_save, SteadyTime now);
+  /// Of SaveRanks: no rank here that can save has still to do so.
+  MemberActions on_saved(std::int64_t step, int ranks, int saved);
   MemberActions on_tick(SteadyTime now);
 
   bool running() const { return state_ == State::kRunning; }
@@ -116,7 +140,15 @@ class Member {
     std::optional<RankTable> table;
   };
 
+  /// Was asked to end, and waits until the ranks have saved.
+  struct Leaving {
+    std::string why;
+    SteadyTime until;
+  };
+
   void end(Outcome outcome);
+  void leave(const std::string& what = "", std::optional<SavedStep> saved = {});
+  void on_save(const Save& save, SteadyTime now);
   void take_table(const RankTable& table);
   void start_if_due();
   void connect();
@@ -150,6 +182,8 @@ class Member {
   std::string last_trouble_ = "no connection was tried";
   std::optional<Starting> starting_;
   bool runs_rank_zero_ = false;  // of the training
+  std::optional<Leaving> leaving_;
+  std::optional<SteadyTime> saving_since_;  // in this attempt
   std::optional<Outcome> ending_;
   MemberActions actions_;
 };

@@ -14,8 +14,12 @@ using nlohmann::json;
 
 // in the order of Cause
 constexpr std::array<std::string_view, 3> kCauses{"Killed", "Own", "Peer"};
+// in the order of SaveWord
+constexpr std::array<std::string_view, 6> kSaveWords{"ask", "hold",  "reached",
+                                                     "at",  "saved", "ended"};
 // nanoseconds: 104 days
 constexpr std::int64_t kMostAgo = 1LL << 53;
+constexpr std::size_t kLongestReason = 4096;
 
 json write(const Hello& hello) {
   json object = form(hello.node);
@@ -63,7 +67,11 @@ json write(const Failed& failed) {
   object["agoNs"] = std::clamp(failed.failure.ago.count(), std::int64_t{0}, kMostAgo);
   return object;
 }
-json write(const Stop& stop) { return {{"type", "stop"}, {"attempt", stop.attempt}}; }
+json write(const Stop& stop) {
+  json object = {{"type", "stop"}, {"attempt", stop.attempt}};
+  if (!stop.leave.empty()) object["leave"] = stop.leave;
+  return object;
+}
 json write(const Stopping& stopping) {
   return {{"type", "stopping"}, {"attempt", stopping.attempt}};
 }
@@ -81,6 +89,23 @@ json write(const Heartbeat& beat) {
   json ranks = json::array();
   for (const telemetry::RankSummary& rank : beat.ranks) ranks.push_back(form(rank));
   return {{"type", "heartbeat"}, {"ranks", std::move(ranks)}};
+}
+json write(const CaptureStacks& capture) {
+  return {{"type", "captureStacks"}, {"attempt", capture.attempt}};
+}
+json write(const CapturedStacks& captured) {
+  json ranks = json::array();
+  for (const RankStack& rank : captured.ranks)
+    ranks.push_back({{"rank", rank.rank}, {"text", rank.text}});
+  return {{"type", "capturedStacks"}, {"attempt", captured.attempt}, {"ranks", std::move(ranks)}};
+}
+json write(const OpenWindow& window) {
+  return {{"type", "openWindow"}, {"attempt", window.attempt}};
+}
+json write(const Save& save) {
+  return {{"type", "save"},          {"word", kSaveWords[static_cast<std::size_t>(save.word)]},
+          {"attempt", save.attempt}, {"step", save.step},
+          {"ranks", save.ranks},     {"saved", save.saved}};
 }
 
 int read_attempt(JsonFields& fields) {
@@ -140,6 +165,30 @@ Finish read_finish(JsonFields& fields, std::string& problem) {
   return finish;
 }
 
+CapturedStacks read_stacks(JsonFields& fields, std::string& problem) {
+  CapturedStacks captured{read_attempt(fields), {}};
+  for (const json& entry : fields.array("ranks", kMostReportedRanks)) {
+    JsonFields rank(entry, problem, "ranks");
+    captured.ranks.push_back(
+        {static_cast<int>(rank.integer("rank", 0, kMostRanks)), rank.text("text", kMostStack)});
+  }
+  return captured;
+}
+
+Save read_save(JsonFields& fields) {
+  Save save{.attempt = read_attempt(fields),
+            .step = fields.integer("step", -1, kMostSaveStep),
+            .ranks = static_cast<int>(fields.integer("ranks", 0, kMostRanks)),
+            .saved = static_cast<int>(fields.integer("saved", 0, kMostRanks))};
+  const auto* const found = std::ranges::find(kSaveWords, fields.text("word", 32));
+  if (found == kSaveWords.end()) {
+    fields.note("word", "is no word of a save");
+  } else {
+    save.word = static_cast<SaveWord>(found - kSaveWords.begin());
+  }
+  return save;
+}
+
 }  // namespace
 
 std::string to_json(const Message& message) {
@@ -183,7 +232,8 @@ Result<Message> parse_message(std::string_view text, Sender sender) {
   } else if (type == "failed") {
     message = read_failed(object, fields, problem);
   } else if (type == "stop") {
-    message = Stop{read_attempt(fields)};
+    message = Stop{read_attempt(fields),
+                   fields.find("leave") != nullptr ? fields.text("leave", kLongestReason) : ""};
   } else if (type == "stopping") {
     message = Stopping{read_attempt(fields)};
   } else if (type == "stopped") {
@@ -197,6 +247,14 @@ Result<Message> parse_message(std::string_view text, Sender sender) {
     for (const json& rank : fields.array("ranks", kMostReportedRanks))
       beat.ranks.push_back(read_rank_summary(rank, problem));
     message = std::move(beat);
+  } else if (type == "captureStacks") {
+    message = CaptureStacks{read_attempt(fields)};
+  } else if (type == "capturedStacks") {
+    message = read_stacks(fields, problem);
+  } else if (type == "openWindow") {
+    message = OpenWindow{read_attempt(fields)};
+  } else if (type == "save") {
+    message = read_save(fields);
   } else {
     fields.note("type", "is not a message of this protocol");
   }

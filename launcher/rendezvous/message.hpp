@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of rendezvous protocol 3 (docs/designs/contracts.md) as values, and their JSON. Gang
+// The messages of rendezvous protocol 4 (docs/designs/contracts.md) as values, and their JSON. Gang
 // and Member exchange them. Pure.
 //
 // `parse_message` accepts any bytes: every field is typed and bounded, unknown fields are ignored,
@@ -20,7 +20,7 @@
 
 namespace paceline::rendezvous {
 
-inline constexpr int kProtocol = 3;
+inline constexpr int kProtocol = 4;
 
 enum class Verdict { kSucceeded, kFailed };
 
@@ -75,6 +75,7 @@ struct Failed {
 };
 struct Stop {
   int attempt = 0;
+  std::string leave{};  // why this replica ends for good, and another node takes it; "": it stays
 };
 /// The immediate answer to Stop: all failures of this replica were sent before.
 struct Stopping {
@@ -96,10 +97,51 @@ struct Finish {
 struct Heartbeat {
   std::vector<telemetry::RankSummary> ranks;
 };
+/// Asks every member where its ranks are now.
+struct CaptureStacks {
+  int attempt = 0;
+};
+struct RankStack {
+  int rank = 0;
+  std::string text;  // at most kMostStack bytes
+};
+struct CapturedStacks {
+  int attempt = 0;
+  std::vector<RankStack> ranks;
+};
+inline constexpr std::size_t kMostStack = 6 * 1024;
+/// Asks every member for a kernel window of its ranks, where they have such windows.
+struct OpenWindow {
+  int attempt = 0;
+};
+/// How ranks come to save at one step before a replica ends (gang/saving.cpp). The words are in the
+/// order in which they are said.
+enum class SaveWord {
+  kAsk,      // member: this replica was asked to end, and its ranks can save
+  kHold,     // server: which step have the ranks reached? They wait at their next one
+  kReached,  // member: `step`, the newest of its ranks; -1 if none can save
+  kAt,       // server: the ranks save at the first step from `step` on
+  kSaved,    // member: `saved` of its `ranks` saved at `step`; no other of them is alive
+  kEnded     // server: all have answered, and replicas that were asked to end do so
+};
+struct Save {
+  SaveWord word = SaveWord::kAsk;
+  int attempt = 0;
+  std::int64_t step = -1;
+  int ranks = 0;
+  int saved = 0;
+};
+inline constexpr std::int64_t kMostSaveStep = 1LL << 53;
 
-using Message =
-    std::variant<Hello, Refused, Start, StartStage, Started, Table, NeedTable, TableRequest, Failed,
-                 Stop, Stopping, Stopped, Done, Finish, Heartbeat>;
+/// All ranks that can save did so at this step.
+struct SavedStep {
+  int attempt = 0;
+  std::int64_t step = 0;
+};
+
+using Message = std::variant<Hello, Refused, Start, StartStage, Started, Table, NeedTable,
+                             TableRequest, Failed, Stop, Stopping, Stopped, Done, Finish, Heartbeat,
+                             CaptureStacks, CapturedStacks, OpenWindow, Save>;
 
 std::string to_json(const Message& message);
 

@@ -32,6 +32,11 @@ class Server {
   /// Call a few times a second.
   void tick();
   const Gang& gang() const { return gang_; }
+  void capture_stacks() { perform(gang_.capture_stacks()); }
+  void open_window() { perform(gang_.open_window()); }
+  void end_hang(int rank, const std::string& text) {
+    perform(gang_.end_hang(rank, text, clock_.steady()));
+  }
   /// After the gang has finished: every member has disconnected.
   bool all_gone() const { return connections_.empty(); }
   void close();

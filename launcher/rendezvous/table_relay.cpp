@@ -139,6 +139,15 @@ void TableRelay::fetch(int attempt, const net::Address& from, Fetched done) {
   });
 }
 
+Result<Table> parse_table(const Result<std::string>& payload) {
+  if (!payload) return std::unexpected(payload.error());
+  auto message = parse_message(*payload);
+  if (!message) return std::unexpected(message.error());
+  auto* table = std::get_if<Table>(&*message);
+  if (table == nullptr) return fail(Code::kInvalid, Origin::kProtocol, "it sent another message");
+  return std::move(*table);
+}
+
 void TableRelay::tick(SteadyTime now) {
   now_ = now;
   std::erase_if(children_, [&](const auto& entry) {

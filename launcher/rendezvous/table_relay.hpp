@@ -29,6 +29,9 @@ namespace paceline::rendezvous {
 
 inline constexpr std::chrono::seconds kTableTimeout{10};
 
+/// The table of a payload that was fetched.
+Result<Table> parse_table(const Result<std::string>& payload);
+
 class TableRelay {
  public:
   /// Called with the encoded Table message.

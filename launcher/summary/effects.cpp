@@ -79,17 +79,33 @@ std::optional<Effects> parse_effects(std::string_view text) {
   return effects;
 }
 
-std::optional<Effects> read_effects(const std::filesystem::path& file) {
+std::optional<std::string> read_rank_zero_file(const std::filesystem::path& file) {
   // Do not block on a pipe and do not follow a link that the program may have put there.
   const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
   struct stat about{};
   if (!fd.valid() || ::fstat(fd.get(), &about) != 0 || !S_ISREG(about.st_mode) ||
       about.st_size <= 0 || static_cast<std::size_t>(about.st_size) > kMostBytes)
     return std::nullopt;
-  std::array<char, kMostBytes> buffer{};
-  const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());
+  std::string text(kMostBytes, '\0');
+  const ssize_t size = ::read(fd.get(), text.data(), text.size());
   if (size <= 0) return std::nullopt;
-  return parse_effects({buffer.data(), static_cast<std::size_t>(size)});
+  text.resize(static_cast<std::size_t>(size));
+  return text;
+}
+
+std::optional<Effects> read_effects(const std::filesystem::path& file) {
+  const auto text = read_rank_zero_file(file);
+  return text ? parse_effects(*text) : std::nullopt;
+}
+
+bool trial_in(std::string_view text) {
+  const json document = json::parse(text, nullptr, false);
+  return document.is_object() && part(document, "version") == 1 && part(document, "trial") == true;
+}
+
+bool trial_runs(const std::filesystem::path& file) {
+  const auto text = read_rank_zero_file(file);
+  return text && trial_in(*text);
 }
 
 std::string effects_line(const std::optional<Effects>& effects) {

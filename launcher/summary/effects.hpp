@@ -28,8 +28,14 @@ using Effects = std::vector<Effect>;
 /// version 1.
 std::optional<Effects> parse_effects(std::string_view text);
 
-/// nullopt if there is no such file, or it cannot be trusted.
+/// The file of rank 0's process; nullopt if there is none, or it cannot be trusted.
+std::optional<std::string> read_rank_zero_file(const std::filesystem::path& file);
 std::optional<Effects> read_effects(const std::filesystem::path& file);
+
+/// Whether the text says that a change is being tried: steps are quicker or slower on purpose.
+bool trial_in(std::string_view text);
+/// The same of the file; false if it cannot be trusted.
+bool trial_runs(const std::filesystem::path& file);
 
 /// "compile +21.4 % (kept), optimizer kept, loader left", for people; empty if nothing is known.
 std::string effects_line(const std::optional<Effects>& effects);

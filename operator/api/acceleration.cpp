@@ -7,6 +7,7 @@
 #include <span>
 
 #include "common/contract/env.hpp"
+#include "operator/api/features/compression.hpp"
 
 namespace paceline::api {
 namespace {
@@ -39,7 +40,13 @@ const std::regex& shape_of(const FeatureRule& rule) {
   return kShapes.at(rule.name);
 }
 
+/// The only feature whose value is an object in a document.
+bool is_compression(const FeatureRule& rule) {
+  return &rule == &kFeatures.at(static_cast<std::size_t>(Feature::kCompression));
+}
+
 std::optional<std::string> read_value(ObjectReader& reader, const FeatureRule& rule) {
+  if (is_compression(rule)) return read_compression(reader);
   if (!rule.values.empty()) {
     const auto i = reader.one_of(rule.name, words(rule.values));
     return i ? std::optional(std::string(rule.values[*i])) : std::nullopt;
@@ -153,7 +160,8 @@ Acceleration acceleration_of_status(const nlohmann::json& value) {
   if (found != classes.end())
     acceleration.numerics = static_cast<Numerics>(found - classes.begin());
   for (std::size_t i = 0; i < kFeatures.size(); ++i) {
-    const std::string written = text(value, kFeatures[i].name);
+    const std::string written = is_compression(kFeatures[i]) ? compression_in(value).value_or("")
+                                                             : text(value, kFeatures[i].name);
     if (is_allowed(kFeatures[i], written)) acceleration.features[i] = written;
   }
   return acceleration;
@@ -163,8 +171,14 @@ nlohmann::json status_of(const Acceleration& acceleration) {
   nlohmann::json value = {{"numerics", to_string(acceleration.numerics)}};
   if (!acceleration.profile.empty()) value["profile"] = acceleration.profile;
   for (std::size_t i = 0; i < kFeatures.size(); ++i) {
-    if (kFeatures[i].by_mode || acceleration.features[i] != kFeatures[i].fallback)
-      value[std::string(kFeatures[i].name)] = acceleration.features[i];
+    const std::string& set = acceleration.features[i];
+    if (!kFeatures[i].by_mode && set == kFeatures[i].fallback) continue;
+    nlohmann::json& field = value[std::string(kFeatures[i].name)];
+    if (is_compression(kFeatures[i])) {
+      field = compression_object(set);
+    } else {
+      field = set;
+    }
   }
   return value;
 }

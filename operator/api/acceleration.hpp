@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // spec.acceleration: what a job and a RuntimeProfile ask for, what follows for one gang, and how
 // its status and its pods say so. The features, their values and defaults are data of
-// common/contract/acceleration.hpp, so that this code names none of them.
+// common/contract/acceleration.hpp, so that this code names none of them but compression, whose
+// value is an object (features/compression.hpp).
 //
 // Values and pure functions; thread-safe. Reading reports every problem with its path.
 #pragma once

@@ -127,12 +127,15 @@ std::optional<std::size_t> ObjectReader::one_of(std::string_view key,
   return std::nullopt;
 }
 
+ObjectReader ObjectReader::inside(std::string_view key) { return {*find(key), path(key), errors_}; }
+
 void ObjectReader::finish() {
   for (const auto& [key, value] : value_->items()) {
     if (value.is_null() || std::find(asked_.begin(), asked_.end(), key) != asked_.end()) continue;
     std::string known;
     for (const std::string& name : asked_) known += (known.empty() ? "" : ", ") + name;
-    error(key, nullptr, "is an unknown field", "remove it, or write one of " + known);
+    error(key, nullptr, "is an unknown field",
+          known.empty() ? "remove it" : "remove it, or write one of " + known);
     errors_.back().unknown = true;
   }
 }

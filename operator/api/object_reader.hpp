@@ -32,6 +32,8 @@ class ObjectReader {
   std::optional<std::int64_t> integer(std::string_view key, std::int64_t min, std::int64_t max);
   std::optional<bool> boolean(std::string_view key);
   std::optional<std::chrono::nanoseconds> duration(std::string_view key);
+  /// A reader of the field, which is there. If it is no object, one error is recorded.
+  ObjectReader inside(std::string_view key);
   /// The index into `allowed` of the field's string.
   std::optional<std::size_t> one_of(std::string_view key,
                                     const std::vector<std::string_view>& allowed);

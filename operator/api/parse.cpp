@@ -8,8 +8,11 @@
 #include "common/base/timestamp.hpp"
 #include "common/contract/labels.hpp"
 #include "operator/api/acceleration.hpp"
+#include "operator/api/elastic.hpp"
+#include "operator/api/failure_policy.hpp"
+#include "operator/api/kueue.hpp"
 #include "operator/api/object_reader.hpp"
-#include "operator/api/template_shape.hpp"
+#include "operator/api/template/template_shape.hpp"
 
 namespace paceline::api {
 namespace {
@@ -51,6 +54,11 @@ void read_metadata(const nlohmann::json& value, Metadata& metadata, FieldErrors&
     if (const auto time = parse_time(*text)) metadata.created = *time;
   }
   metadata.deleting = reader.find("deletionTimestamp") != nullptr;
+  if (const nlohmann::json* labels = reader.find("labels"); labels && labels->is_object()) {
+    ObjectReader label(*labels, reader.path("labels"), errors);
+    metadata.kueue_queue = label.string(kKueueQueueLabel, 63).value_or("");
+    metadata.kueue_priority = label.string(kKueuePriorityLabel, 63).value_or("");
+  }
   // The API server checks the other fields of metadata.
 }
 
@@ -169,7 +177,9 @@ void check_start_order(const std::vector<Role>& roles, FieldErrors& errors) {
   }
 }
 
-void read_roles(const nlohmann::json& value, std::vector<Role>& roles, FieldErrors& errors) {
+/// `elastic`: the role whose replicas spec.elastic says.
+void read_roles(const nlohmann::json& value, const std::string& elastic, std::vector<Role>& roles,
+                FieldErrors& errors) {
   if (!value.is_array() || value.empty() || value.size() > kMaxRoles) {
     errors.push_back(
         {"spec.roles", shown(value), "is not a list of 1 to 16 roles", "write at least one role"});
@@ -192,7 +202,12 @@ void read_roles(const nlohmann::json& value, std::vector<Role>& roles, FieldErro
                      "give every role its own name");
       }
     }
-    reader.require("replicas", "write how many pods the role has");
+    if (elastic.empty() || role.name != elastic) {
+      reader.require("replicas", "write how many pods the role has");
+    } else if (reader.find("replicas") != nullptr) {
+      reader.error("replicas", reader.find("replicas"), "contradicts spec.elastic, which sets it",
+                   "remove it, or remove spec.elastic");
+    }
     if (const auto n = reader.integer("replicas", 1, kMaxReplicas))
       role.replicas = static_cast<int>(*n);
     total += role.replicas;
@@ -225,7 +240,11 @@ void read_scheduling(const nlohmann::json& value, Scheduling& scheduling, FieldE
       reader.error("gangTimeout", reader.find("gangTimeout"), "is too short", "write at least 1s");
     }
   }
-  scheduling.exclusive_nodes = reader.boolean("exclusiveNodes").value_or(false);
+  if (const auto n = reader.integer("podsPerNode", 1, kMaxReplicas))
+    scheduling.pods_per_node = static_cast<int>(*n);
+  if (const auto i = reader.one_of("provision", {"Auto", "ProvisioningRequest", "CapacityBuffer",
+                                                 "Placeholders", "Disabled"}))
+    scheduling.provision = static_cast<Provision>(*i);
   reader.finish();
 }
 
@@ -239,36 +258,34 @@ void read_network(const nlohmann::json& value, Network& network, FieldErrors& er
   reader.finish();
 }
 
-void read_failure_policy(const nlohmann::json& value, FailurePolicy& policy, FieldErrors& errors) {
-  ObjectReader reader(value, "spec.failurePolicy", errors);
-  if (const auto n = reader.integer("maxRestarts", 0, 10000))
-    policy.max_restarts = static_cast<int>(*n);
-  if (const auto time = reader.duration("backoff")) policy.backoff = *time;
-  if (const auto time = reader.duration("gracePeriod")) policy.grace_period = *time;
-  if (const auto time = reader.duration("forceDeleteAfter")) policy.force_delete_after = *time;
-  reader.finish();
-}
-
 void read_spec(const nlohmann::json& value, Spec& spec, FieldErrors& errors) {
   ObjectReader reader(value, "spec", errors);
   if (const nlohmann::json* framework =
           reader.require("framework", "write framework: {type: PyTorch}")) {
     read_framework(*framework, spec.framework, errors);
   }
+  const nlohmann::json* elastic = reader.find("elastic");
   if (const nlohmann::json* roles = reader.require("roles", "write at least one role"))
-    read_roles(*roles, spec.roles, errors);
+    read_roles(*roles, elastic_role(elastic), spec.roles, errors);
+  if (elastic != nullptr) read_elastic(*elastic, spec, errors);
   if (const nlohmann::json* scheduling = reader.find("scheduling"))
     read_scheduling(*scheduling, spec.scheduling, errors);
   if (const nlohmann::json* policy = reader.find("failurePolicy"))
     read_failure_policy(*policy, spec.failure_policy, errors);
   if (const nlohmann::json* acceleration = reader.find("acceleration")) {
     ObjectReader choice(*acceleration, "spec.acceleration", errors);
-    spec.runtime_profile = choice.string("profileRef", 253).value_or("");
+    spec.runtime_profile = choice.string("runtimeProfileName", 253).value_or("");
     spec.acceleration = read_acceleration(choice);
     choice.finish();
   }
   if (const nlohmann::json* network = reader.find("network"))
     read_network(*network, spec.network, errors);
+  if (const nlohmann::json* topology = reader.find("topology")) {
+    ObjectReader levels(*topology, "spec.topology", errors);
+    if (const auto i = levels.one_of("required", {kTopologyLevels.begin(), kTopologyLevels.end()}))
+      spec.required_topology = static_cast<TopologyLevel>(*i);
+    levels.finish();
+  }
   if (const auto i = reader.one_of("successPolicy", {"AllRanks", "RankZero"})) {
     spec.success_policy = *i == 0 ? SuccessPolicy::kAllRanks : SuccessPolicy::kRankZero;
   }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "operator/api/containers.hpp"
+#include "operator/api/template/containers.hpp"
 
 namespace paceline::api {
 namespace {

@@ -53,6 +53,23 @@ RoleStatus read_role(const nlohmann::json& value) {
   return role;
 }
 
+nlohmann::json write_role(const RoleStatus& role) {
+  nlohmann::json value = {{"name", role.name},
+                          {"replicas", role.replicas},
+                          {"ready", role.ready},
+                          {"succeeded", role.succeeded},
+                          {"failed", role.failed}};
+  const std::vector<int>& all = role.incarnations;
+  const bool same = std::ranges::adjacent_find(all, std::ranges::not_equal_to{}) == all.end();
+  const bool fits = all.size() == static_cast<std::size_t>(role.replicas);
+  if (all.size() >= kLongList && same && fits) {
+    value["incarnation"] = all.front();
+  } else {
+    value["incarnations"] = all;
+  }
+  return value;
+}
+
 }  // namespace
 
 const Condition* JobStatus::find(std::string_view type) const {
@@ -99,11 +116,15 @@ JobStatus read_status(const nlohmann::json& object) {
   const nlohmann::json& value = *it;
   status.observed_generation = number(value, "observedGeneration");
   status.phase = text(value, "phase");
-  status.ready = text(value, "ready");
+  status.queue = text(value, "queue");
+  if (value.contains("totalPods"))
+    status.pod_counts = PodCounts{static_cast<int>(number(value, "readyPods")),
+                                  static_cast<int>(number(value, "totalPods"))};
   status.reason = text(value, "reason");
   status.message = text(value, "message");
   status.attempt = static_cast<int>(number(value, "attempt"));
   status.restarts = static_cast<int>(number(value, "restarts"));
+  status.disruptions = static_cast<int>(number(value, "disruptions"));
   status.start_time = time(value, "startTime");
   status.completion_time = time(value, "completionTime");
   for (const auto& entry : list(value, "conditions")) {
@@ -116,6 +137,10 @@ JobStatus read_status(const nlohmann::json& object) {
   for (const auto& entry : list(value, "roles")) {
     if (entry.is_object()) status.roles.push_back(read_role(entry));
   }
+  if (const auto elastic = value.find("elastic"); elastic != value.end() && elastic->is_object())
+    status.elastic = {static_cast<int>(number(*elastic, "replicas")),
+                      static_cast<int>(number(*elastic, "wanted")), text(*elastic, "selector"),
+                      time(*elastic, "since"), text(*elastic, "message")};
   if (const auto placement = value.find("placement");
       placement != value.end() && placement->is_object()) {
     for (const auto& entry : list(*placement, "nodes")) {
@@ -124,9 +149,11 @@ JobStatus read_status(const nlohmann::json& object) {
     }
     if (const std::string names = text(*placement, "names"); !names.empty())
       status.placement = parse_placement_text(names);
+    status.placement_where = text(*placement, "where");
     status.slots = text(*placement, "runtime") == "Slot";
     status.runtime_image = text(*placement, "runtimeImage");
     status.contract = static_cast<int>(number(*placement, "contract"));
+    status.workload = text(*placement, "workload");
     status.placed_spec = text(*placement, "spec");
   }
   if (const auto acceleration = value.find("acceleration");
@@ -136,21 +163,36 @@ JobStatus read_status(const nlohmann::json& object) {
   }
   for (const auto& entry : list(value, "excludedNodes")) {
     if (!entry.is_object()) continue;
-    status.excluded_nodes.push_back(
-        {text(entry, "name"), text(entry, "message"), time(entry, "since").value_or(WallTime{})});
+    const WallTime since = time(entry, "since").value_or(WallTime{});
+    status.excluded_nodes.push_back({text(entry, "name"), text(entry, "message"), since,
+                                     time(entry, "until").value_or(since),
+                                     std::max(1, static_cast<int>(number(entry, "count")))});
   }
   if (const auto training = value.find("training"); training != value.end())
     status.training = *training;
+  if (const auto goodput = value.find("goodput"); goodput != value.end() && goodput->is_object())
+    status.goodput = *goodput;
+  if (const auto saved = value.find("checkpoint"); saved != value.end() && saved->is_object())
+    status.checkpoint = *saved;
   if (const auto culprit = value.find("culprit"); culprit != value.end()) status.culprit = *culprit;
+  if (const auto findings = value.find("findings"); findings != value.end())
+    status.findings = *findings;
   return status;
 }
 
 nlohmann::json write_status(const JobStatus& status) {
   nlohmann::json value = {{"observedGeneration", status.observed_generation},
                           {"attempt", status.attempt},
-                          {"restarts", status.restarts}};
+                          {"restarts", status.restarts},
+                          {"disruptions", status.disruptions}};
   put(value, "phase", status.phase);
-  put(value, "ready", status.ready);
+  put(value, "queue", status.queue);
+  if (const auto& counts = status.pod_counts) {
+    value["readyPods"] = counts->ready;
+    value["totalPods"] = counts->total;
+    // A column of kubectl shows one field.
+    value["ready"] = std::to_string(counts->ready) + "/" + std::to_string(counts->total);
+  }
   put(value, "reason", status.reason);
   put(value, "message", status.message);
   if (status.start_time) value["startTime"] = format_time(*status.start_time);
@@ -165,20 +207,12 @@ nlohmann::json write_status(const JobStatus& status) {
                           {"observedGeneration", condition.observed_generation}});
   }
   nlohmann::json& roles = value["roles"] = nlohmann::json::array();
-  for (const RoleStatus& role : status.roles) {
-    nlohmann::json& entry = roles.emplace_back(nlohmann::json{{"name", role.name},
-                                                              {"replicas", role.replicas},
-                                                              {"ready", role.ready},
-                                                              {"succeeded", role.succeeded},
-                                                              {"failed", role.failed}});
-    const std::vector<int>& all = role.incarnations;
-    const bool same = std::ranges::adjacent_find(all, std::ranges::not_equal_to{}) == all.end();
-    const bool fits = all.size() == static_cast<std::size_t>(role.replicas);
-    if (all.size() >= kLongList && same && fits) {
-      entry["incarnation"] = all.front();
-    } else {
-      entry["incarnations"] = all;
-    }
+  for (const RoleStatus& role : status.roles) roles.push_back(write_role(role));
+  if (const auto& elastic = status.elastic) {
+    value["elastic"] = {{"replicas", elastic->replicas}, {"wanted", elastic->wanted}};
+    put(value["elastic"], "selector", elastic->selector);
+    if (elastic->since) value["elastic"]["since"] = format_time(*elastic->since);
+    put(value["elastic"], "message", elastic->message);
   }
   if (!status.placement.empty()) {
     nlohmann::json& placement = value["placement"];
@@ -190,8 +224,10 @@ nlohmann::json write_status(const JobStatus& status) {
       for (const PlacedNode& node : status.placement)
         placement["nodes"].push_back({{"name", node.name}, {"pods", node.pods}});
     }
+    put(placement, "where", status.placement_where);
     put(placement, "runtimeImage", status.runtime_image);
     if (status.contract > 0) placement["contract"] = status.contract;
+    put(placement, "workload", status.workload);
     put(placement, "spec", status.placed_spec);
   }
   if (status.acceleration) {
@@ -199,11 +235,17 @@ nlohmann::json write_status(const JobStatus& status) {
     if (!status.effects.is_null()) value["acceleration"]["effects"] = status.effects;
   }
   for (const ExcludedNode& node : status.excluded_nodes) {
-    value["excludedNodes"].push_back(
-        {{"name", node.name}, {"message", node.message}, {"since", format_time(node.since)}});
+    value["excludedNodes"].push_back({{"name", node.name},
+                                      {"message", node.message},
+                                      {"since", format_time(node.since)},
+                                      {"until", format_time(node.until)},
+                                      {"count", node.count}});
   }
   if (!status.training.is_null()) value["training"] = status.training;
+  if (!status.goodput.is_null()) value["goodput"] = status.goodput;
+  if (!status.checkpoint.is_null()) value["checkpoint"] = status.checkpoint;
   if (!status.culprit.is_null()) value["culprit"] = status.culprit;
+  if (!status.findings.is_null()) value["findings"] = status.findings;
   return value;
 }
 

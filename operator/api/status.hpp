@@ -39,37 +39,65 @@ struct RoleStatus {
   bool operator==(const RoleStatus&) const = default;
 };
 
-/// A node where this job's preflight failed; the job avoids it for a while.
+/// Over all roles.
+struct PodCounts {
+  int ready = 0;
+  int total = 0;
+  bool operator==(const PodCounts&) const = default;
+};
+
+/// A node that failed this job; the job avoids it for a while.
 struct ExcludedNode {
   std::string name;
-  std::string message;  // the check and its evidence
+  std::string message;  // what failed there, and its evidence
   WallTime since{};
+  WallTime until{};
+  int count = 1;  // failures there one soon after the other: each doubles the time
   bool operator==(const ExcludedNode&) const = default;
+};
+
+/// Of an elastic job.
+struct ElasticStatus {
+  int replicas = 0;                 // of the elastic role in the present placement; 0: it has none
+  int wanted = 0;                   // spec.elastic.replicas that the present size was chosen for
+  std::string selector{};           // of the role's pods, for the scale subresource
+  std::optional<WallTime> since{};  // when the present size was chosen
+  std::string message{};  // why there are fewer replicas than wanted; empty: there are not
+  bool operator==(const ElasticStatus&) const = default;
 };
 
 struct JobStatus {
   std::int64_t observed_generation = 0;
   std::string phase;
-  std::string ready;
+  std::string queue;                    // that the job is in, named by the job or not
+  std::optional<PodCounts> pod_counts;  // unset: the job is not placed
   std::string reason;
   std::string message;
   int attempt = 0;
   int restarts = 0;
+  int disruptions = 0;  // losses from outside the job, which cost no restart
   std::optional<WallTime> start_time;
   std::optional<WallTime> completion_time;
   std::vector<Condition> conditions;
   std::vector<RoleStatus> roles;
+  std::optional<ElasticStatus> elastic;
   std::vector<PlacedNode> placement;
+  // of the present placement, for people: "16 nodes in 2 leaves, spine s3"
+  std::string placement_where;
   // of the present placement: its pods get the runtime from slots of their nodes
   bool slots = false;
   std::string runtime_image;  // of the present placement, whatever a later operator is started with
   int contract = 0;  // contract::kRuntimeContract of the present placement; 0: of older operators
+  std::string workload;     // of Kueue, whose quota the present placement uses; empty: of none
   std::string placed_spec;  // api::fingerprint of the spec that the present placement was made for
   std::optional<Acceleration> acceleration;  // of the present placement, for all its pods
   nlohmann::json effects;                    // of the features of `acceleration`; null if unknown
   std::vector<ExcludedNode> excluded_nodes;  // oldest first
   nlohmann::json training;                   // null if there is none
+  nlohmann::json goodput;                    // null if there is none
+  nlohmann::json checkpoint;                 // that all ranks saved before a pod went; the same
   nlohmann::json culprit;
+  nlohmann::json findings;  // null if there are none
   bool operator==(const JobStatus&) const = default;
 
   const Condition* find(std::string_view type) const;

@@ -35,6 +35,17 @@ std::string_view to_string(GpuDirect gpu_direct) {
   return "Disabled";
 }
 
+std::string_view to_string(Provision provision) {
+  switch (provision) {
+    case Provision::kAuto: return "Auto";
+    case Provision::kProvisioningRequest: return "ProvisioningRequest";
+    case Provision::kCapacityBuffer: return "CapacityBuffer";
+    case Provision::kPlaceholders: return "Placeholders";
+    case Provision::kDisabled: return "Disabled";
+  }
+  return "Auto";
+}
+
 std::vector<Replica> replicas_of(const Spec& spec) {
   std::vector<Replica> replicas;
   replicas.reserve(static_cast<std::size_t>(replica_count(spec)));
@@ -70,7 +81,8 @@ std::string fingerprint(const Spec& spec) {
                           spec.framework.processes_per_replica.value_or(0)};
   if (spec.network.gpu_direct) parts.push_back(to_string(*spec.network.gpu_direct));
   for (const Role& role : spec.roles) {
-    parts.push_back({role.name, role.replicas, role.pod_template});
+    const bool elastic = spec.elastic && &role == &spec.roles[spec.elastic->role];
+    parts.push_back({role.name, elastic ? 0 : role.replicas, role.pod_template});
     // A role without these has the fingerprint that an operator before them gave it.
     if (role.kind != RoleKind::kWorker || role.processes || !role.start_after.empty())
       parts.push_back(
@@ -84,8 +96,13 @@ std::string fingerprint(const Spec& spec) {
   return digits;
 }
 
+const std::string& named_queue(const TrainingJob& job) {
+  return job.metadata.kueue_queue.empty() ? job.spec.scheduling.queue : job.metadata.kueue_queue;
+}
+
 std::string queue_of(const TrainingJob& job) {
-  return job.spec.scheduling.queue.empty() ? job.metadata.name_space : job.spec.scheduling.queue;
+  const std::string& named = named_queue(job);
+  return named.empty() ? job.metadata.name_space : named;
 }
 
 }  // namespace paceline::api

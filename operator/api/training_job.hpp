@@ -6,6 +6,7 @@
 // Pod templates stay JSON documents, so that fields unknown to Paceline reach the pod unchanged.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -17,6 +18,7 @@
 
 #include "common/base/clock.hpp"
 #include "common/contract/roles.hpp"
+#include "common/failure/rules.hpp"
 #include "operator/api/acceleration.hpp"
 
 namespace paceline::api {
@@ -39,12 +41,24 @@ enum class FrameworkLauncher { kPaceline, kPassthrough };
 enum class SuccessPolicy { kAllRanks, kRankZero };
 enum class CleanPodPolicy { kRunning, kAll, kNone };
 enum class GpuDirect { kRequired, kPreferred, kDisabled };
+/// Parts of the network that nodes share, from the closest to the widest.
+enum class TopologyLevel { kNvlink, kLeaf, kSpine, kZone };
+inline constexpr std::array<std::string_view, 4> kTopologyLevels{"NVLink", "Leaf", "Spine", "Zone"};
+/// How a job that waits asks the cluster's autoscaler for nodes. In the order of the schema.
+enum class Provision {
+  kAuto,
+  kProvisioningRequest,
+  kCapacityBuffer,
+  kPlaceholders,
+  kDisabled,
+};
 
 std::string_view to_string(FrameworkType type);
 std::string_view to_string(FrameworkLauncher launcher);
 std::string_view to_string(SuccessPolicy policy);
 std::string_view to_string(CleanPodPolicy policy);
 std::string_view to_string(GpuDirect gpu_direct);
+std::string_view to_string(Provision provision);
 
 struct Framework {
   FrameworkType type = FrameworkType::kPyTorch;
@@ -63,18 +77,29 @@ struct Role {
   nlohmann::json pod_template;   // {metadata, spec}
 };
 
+/// One role may have another number of replicas while the job runs.
+struct Elastic {
+  std::size_t role = 0;  // position in Spec::roles
+  int replicas = 1;      // wanted
+  int min_replicas = 1;
+  int max_replicas = 1;
+};
+
 struct Scheduling {
   std::string queue;                // empty: the namespace
   std::string priority_class_name;  // empty: the operator's default class
   std::chrono::nanoseconds gang_timeout = std::chrono::minutes(2);
-  bool exclusive_nodes = false;
+  std::optional<int> pods_per_node;  // most pods of the job on a node; unset: no limit
+  Provision provision = Provision::kAuto;
 };
 
 struct FailurePolicy {
   int max_restarts = 3;
+  std::optional<int> max_disruptions;  // unset: unlimited
   std::chrono::nanoseconds backoff{0};
   std::chrono::nanoseconds grace_period = std::chrono::seconds(30);
   std::chrono::nanoseconds force_delete_after = std::chrono::minutes(5);
+  std::vector<failure::Rule> rules;  // the first that matches decides
 };
 
 struct Network {
@@ -89,17 +114,24 @@ struct Metadata {
   std::int64_t generation = 0;
   std::optional<WallTime> created;
   bool deleting = false;
+  // the labels kueue.x-k8s.io/queue-name and kueue.x-k8s.io/priority-class
+  std::string kueue_queue;
+  std::string kueue_priority;
 };
 
 struct Spec {
   Framework framework;
+  // Of an elastic job that is placed, with the size of the placement (api::size_as_placed).
   std::vector<Role> roles;
+  std::optional<Elastic> elastic;
   Scheduling scheduling;
   FailurePolicy failure_policy;
   std::optional<AccelerationChoice> acceleration;
-  // spec.acceleration.profileRef; empty: the default profile, if it exists
+  // spec.acceleration.runtimeProfileName; empty: the default profile, if it exists
   std::string runtime_profile;
   Network network;
+  // spec.topology.required: no placement crosses a domain of this level
+  std::optional<TopologyLevel> required_topology;
   SuccessPolicy success_policy = SuccessPolicy::kAllRanks;
   bool suspend = false;
   std::optional<std::chrono::nanoseconds> active_deadline;
@@ -131,9 +163,13 @@ int start_stage(const Spec& spec, const Role& role);
 int replica_count(const Spec& spec);
 
 /// 16 hexadecimal digits that differ if the pods of two specs differ: roles with their templates,
-/// framework and network. Fields with defaults of their own (failurePolicy, scheduling) are left
-/// out, because a new default must not stop running gangs.
+/// framework and network. The size of an elastic role is left out: a resize is no new spec. Fields
+/// with defaults of their own (failurePolicy, scheduling) are left out, because a new default must
+/// not stop running gangs.
 std::string fingerprint(const Spec& spec);
+
+/// The queue that the job names, by Kueue's label or in scheduling.queue; empty: none.
+const std::string& named_queue(const TrainingJob& job);
 
 /// The queue that the job's share is counted in.
 std::string queue_of(const TrainingJob& job);

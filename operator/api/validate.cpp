@@ -7,9 +7,10 @@
 #include "common/contract/env.hpp"
 #include "common/contract/injection.hpp"
 #include "common/contract/labels.hpp"
-#include "operator/api/containers.hpp"
+#include "operator/api/failure_policy.hpp"
 #include "operator/api/object_reader.hpp"
 #include "operator/api/roles.hpp"
+#include "operator/api/template/containers.hpp"
 
 namespace paceline::api {
 namespace {
@@ -99,7 +100,7 @@ void check_affinity(const nlohmann::json& pod, const std::string& path, FieldErr
     errors.push_back(
         {path + ".affinity." + kind + ".requiredDuringSchedulingIgnoredDuringExecution", "",
          "is not modelled by placement",
-         "remove it; spec.scheduling.exclusiveNodes puts each pod on its own node"});
+         "remove it; spec.scheduling.podsPerNode: 1 puts each pod on its own node"});
   }
   const nlohmann::json* spread = at(&pod, "topologySpreadConstraints");
   if (spread == nullptr || !spread->is_array()) return;
@@ -190,6 +191,7 @@ FieldErrors validate_program(const TrainingJob& job) {
   FieldErrors errors;
   for (std::size_t i = 0; i < job.spec.roles.size(); ++i) check_trainer(job, i, errors);
   check_roles(job.spec, errors);
+  check_failure_rules(job.spec, errors);
   const auto& roles = job.spec.roles;
   if (requires_gpu_direct(job.spec) && std::none_of(roles.begin(), roles.end(), has_accelerators)) {
     errors.push_back({"spec.network.gpuDirect", "Required",

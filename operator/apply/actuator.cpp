@@ -2,21 +2,18 @@
 #include "operator/apply/actuator.hpp"
 
 #include <algorithm>
-#include <mutex>
 
+#include "common/kube/api/kueue.hpp"
 #include "common/kube/api/object_version.hpp"
 #include "operator/observe/views.hpp"
 #include "operator/render/names.hpp"
+#include "operator/render/workload.hpp"
+#include "operator/status/phase.hpp"
 
 namespace paceline::apply {
 namespace {
 
 using nlohmann::json;
-
-bool final_refusal(const Error& error) {
-  return error.code == Code::kForbidden || error.code == Code::kInvalid ||
-         error.code == Code::kNotFound;
-}
 
 Done not_created(const Error& error) {
   Done done;
@@ -27,37 +24,6 @@ Done not_created(const Error& error) {
   }
   return done;
 }
-
-/// Collects the results of parallel calls.
-class Collector {
- public:
-  void failed(const Error& error, const char* reason) {
-    const std::lock_guard lock(mutex_);
-    if (final_refusal(error)) {
-      if (!done_.refusal) done_.refusal = plan::Waiting{reason, error.message};
-    } else if (!done_.error) {
-      done_.error = error;
-    }
-  }
-  void refused(std::string reason, std::string message) {
-    const std::lock_guard lock(mutex_);
-    if (!done_.refusal) done_.refusal = plan::Waiting{std::move(reason), std::move(message)};
-  }
-  void wrote(std::uint64_t version, std::size_t Done::* counter) {
-    const std::lock_guard lock(mutex_);
-    done_.pods_version = std::max(done_.pods_version, version);
-    ++(done_.*counter);
-  }
-  bool refusal() {
-    const std::lock_guard lock(mutex_);
-    return done_.refusal.has_value();
-  }
-  Done take() { return std::move(done_); }
-
- private:
-  std::mutex mutex_;
-  Done done_;
-};
 
 std::string owner_of(const std::string& object) {
   const json value = json::parse(object, nullptr, false);
@@ -148,16 +114,26 @@ std::expected<Surroundings, Done> Actuator::surround(const api::TrainingJob& job
 
 render::PodInputs Actuator::inputs(const plan::Plan& plan, const plan::CreatePod& create,
                                    const Surroundings& surroundings,
-                                   const std::string& priority_class) const {
+                                   const std::string& priority_class, int role) const {
   // A gang keeps the runtime that it started with, also after an upgrade of the operator.
   const std::string& placed = plan.status.runtime_image;
   const std::string& image = placed.empty() ? settings_.runtime_image : placed;
-  return {create.incarnation,         plan.status.attempt,
-          plan.status.restarts,       create.node,
-          surroundings.rendezvous_ip, image,
-          settings_.pull_policy,      priority_class,
-          settings_.startup_timeout,  create.gated,
-          plan.status.acceleration,   plan.status.slots};
+  const api::Condition* bound = plan.status.find(status::kPlaced);
+  return {create.incarnation,
+          plan.status.attempt,
+          plan.status.restarts,
+          create.node,
+          surroundings.rendezvous_ip,
+          image,
+          settings_.pull_policy,
+          priority_class,
+          settings_.startup_timeout,
+          create.gated,
+          plan.status.acceleration,
+          plan.status.slots,
+          plan.status.goodput.is_null() ? "" : plan.status.goodput.dump(),
+          plan.grants.empty() ? api::PodGrant{} : plan.grants[static_cast<std::size_t>(role)],
+          bound != nullptr ? std::optional(bound->since) : std::nullopt};
 }
 
 std::expected<std::vector<plan::Admitted>, Done> Actuator::dry_run(
@@ -206,8 +182,8 @@ Done Actuator::create(const api::TrainingJob& job, const plan::Plan& plan,
       // one create was refused: do not create more pods that must be removed again
       if (collector.refusal()) return;
       const api::Replica& replica = replicas[static_cast<std::size_t>(create.node_rank)];
-      const json pod =
-          render::render_pod(job, replica, inputs(plan, create, surroundings, priority_class));
+      const json pod = render::render_pod(
+          job, replica, inputs(plan, create, surroundings, priority_class, replica.role));
       auto answer = api_.create(kube::kPods, job.metadata.name_space, pod.dump());
       if (answer) {
         collector.wrote(kube::version_of(*answer), &Done::created);
@@ -292,6 +268,27 @@ Done Actuator::remove_job(const api::TrainingJob& job) {
       api_.remove(kube::kTrainingJobs, job.metadata.name_space, job.metadata.name, options);
   if (!answer && answer.error().code != Code::kNotFound && answer.error().code != Code::kConflict)
     done.error = answer.error();
+  return done;
+}
+
+Done Actuator::submit(const api::TrainingJob& job, const std::string& pod_priority, int value) {
+  Done done;
+  render::WorkloadPriority priority{pod_priority, false, value};
+  if (const std::string& name = job.metadata.kueue_priority; !name.empty()) {
+    const auto found = api_.get(kube::kWorkloadPriorities, "", name);
+    if (!found && found.error().code == Code::kNotFound) {
+      done.refusal =
+          plan::Waiting{"PriorityClassNotFound", "WorkloadPriorityClass " + name +
+                                                     " does not exist; create it, or change " +
+                                                     "the label " + api::kKueuePriorityLabel};
+      return done;
+    }
+    if (!found) return not_created(found.error());
+    const json value_of = json::parse(*found, nullptr, false).value("value", json());
+    priority = {name, true, value_of.is_number_integer() ? value_of.get<int>() : 0};
+  }
+  const json workload = render::render_workload(job, priority, pod_priority);
+  if (auto made = make(kube::kKueueWorkloads, job, workload); !made) return made.error();
   return done;
 }
 

@@ -14,6 +14,7 @@
 #include "common/kube/api/api.hpp"
 #include "operator/apply/executor.hpp"
 #include "operator/apply/node_marks.hpp"
+#include "operator/apply/results.hpp"
 #include "operator/plan/job/plan.hpp"
 #include "operator/render/pod.hpp"
 
@@ -26,6 +27,7 @@ struct Settings {
   std::string startup_timeout = "10m";
   std::string agent_namespace = "paceline-agents";  // namespace of the agents' Leases
   std::string default_priority_class;  // for jobs that name none; ignored if it does not exist
+  api::Provision provision = api::Provision::kAuto;  // for jobs whose own is Auto
 };
 
 /// What the pods of a job need and what is made once.
@@ -35,15 +37,6 @@ struct Surroundings {
 
 /// The token of the job with this UID; an Error if it is not known yet.
 using TokenSource = std::function<Result<std::string>(const std::string& job_uid)>;
-
-struct Done {
-  std::optional<plan::Waiting> refusal;
-  std::optional<Error> error;      // try again later
-  std::uint64_t pods_version = 0;  // newest version of a written pod
-  std::size_t created = 0;
-  std::size_t ungated = 0;
-  std::size_t deleted = 0;
-};
 
 class Actuator {
  public:
@@ -62,9 +55,16 @@ class Actuator {
                                                            const std::string& priority_class);
   Done create(const api::TrainingJob& job, const plan::Plan& plan, const Surroundings& surroundings,
               const std::string& priority_class);
+  /// Creates these placeholders. A refusal's reason is PlaceholderRefused.
+  Done hold(const api::TrainingJob& job, const std::vector<plan::HoldRoom>& rooms,
+            const std::vector<plan::Need>& needs);
+  nlohmann::json placeholder(const api::TrainingJob& job, int rank, const plan::Need& need) const;
   Done ungate(const api::TrainingJob& job, const std::vector<plan::UngatePod>& pods);
   Done remove(const api::TrainingJob& job, const std::vector<plan::DeletePod>& pods);
   Done remove_job(const api::TrainingJob& job);
+  /// Creates the job's Workload of Kueue. `pod_priority`: the PriorityClass of the pods, and its
+  /// value, which Kueue uses unless the job names a WorkloadPriorityClass.
+  Done submit(const api::TrainingJob& job, const std::string& pod_priority, int value);
   /// True if the API server has no such pod of this job.
   Result<bool> gone(const api::TrainingJob& job, const std::string& pod_name);
 
@@ -80,8 +80,8 @@ class Actuator {
                                         const nlohmann::json& object);
   std::optional<Done> make_secret(const api::TrainingJob& job, const std::string& token);
   render::PodInputs inputs(const plan::Plan& plan, const plan::CreatePod& create,
-                           const Surroundings& surroundings,
-                           const std::string& priority_class) const;
+                           const Surroundings& surroundings, const std::string& priority_class,
+                           int role) const;
 
   kube::Api& api_;
   Executor& executor_;

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "operator/apply/controller.hpp"
+#include "operator/apply/kueue/workload.hpp"
 #include "operator/apply/merge_diff.hpp"
 #include "operator/status/phase.hpp"
+#include "operator/status/training.hpp"
 
 namespace paceline::apply {
 
@@ -17,13 +19,14 @@ namespace {
 
 constexpr std::chrono::nanoseconds kCountInterval = std::chrono::seconds(1);
 constexpr std::chrono::nanoseconds kFirstLook = std::chrono::seconds(1);
+constexpr std::chrono::nanoseconds kLookPause = std::chrono::seconds(10);  // plans wait for 15
 
 /// True if the two differ only in what follows from the number of pods in each state.
 bool differ_in_counts_only(const api::JobStatus& before, api::JobStatus after) {
   if (before.phase != after.phase || before.conditions.size() != after.conditions.size() ||
       before.roles.size() != after.roles.size())
     return false;
-  after.ready = before.ready;
+  after.pod_counts = before.pod_counts;
   after.message = before.message;
   for (std::size_t i = 0; i < after.roles.size(); ++i) {
     after.roles[i].ready = before.roles[i].ready;
@@ -85,12 +88,18 @@ Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>
   bool want_schedule = holds(job->status) && !holds(plan.status);
   {
     const std::lock_guard lock(mutex_);
+    // A pass may wake the job, whose plan looks again.
+    const SteadyTime now = parts_.clock.steady();
+    if (plan.look_again && (!state->looked_at || now - *state->looked_at >= kLookPause)) {
+      state->looked_at = now;
+      want_schedule = true;
+    }
+    if (plan.bind_refusal) state->memory.bind_refusal = *plan.bind_refusal;
     if (plan.back_off) {
       outcome.again = state->back_off(parts_.clock.wall());
       plan.queued = false;
     }
     if (plan.queued) {
-      want_schedule = want_schedule || plan.look_again;
       want_schedule = queued_.insert(state->uid).second || !state->memory.waiting || want_schedule;
     } else {
       queued_.erase(state->uid);
@@ -108,6 +117,7 @@ Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>
       wanted.insert(plan.find_nodes.begin(), plan.find_nodes.end());
       want_schedule = want_schedule || news;
     }
+    want_schedule = note_growth(*state, plan) || want_schedule;
   }
   for (const std::string& name : plan.check_gone) {
     const auto gone = actuator_.gone(job->job, name);
@@ -129,6 +139,22 @@ Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>
   return outcome;
 }
 
+bool Controller::note_growth(JobState& state, const plan::Plan& plan) {
+  bool news = plan.drop_admission && std::exchange(state.memory.admission, std::nullopt);
+  if (plan.grow_by > 0) {
+    news = std::exchange(wants_growth_[state.uid], plan.grow_by) != plan.grow_by || news;
+  } else {
+    if (wants_growth_.erase(state.uid) > 0) {
+      state.memory.grow.reset();
+      state.memory.displaced.clear();
+    }
+    state.memory.no_growth.clear();
+    // Whether it was used or not: from now on the placement on record counts.
+    news = std::exchange(state.memory.growth, std::nullopt) || news;
+  }
+  return news;
+}
+
 std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<JobState>& state,
                                        const plan::Plan& plan, Done& total) {
   const auto absorb = [&](Done done) -> std::optional<Outcome> {
@@ -138,14 +164,16 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
     total.deleted += done.deleted;
     if (done.refusal) {
       const std::lock_guard lock(mutex_);
+      note_failure(*state, done);
       state->memory.refusal = done.refusal;
       state->checked_spec.clear();  // the dry run no longer tells the truth
       if (status::replaces_pods(plan.status)) state->back_off(parts_.clock.wall());
       return Outcome{false, std::chrono::milliseconds(0)};
     }
     if (done.error) {
-      spdlog::warn("{}: {}", state->key, to_string(*done.error));
+      log_about(state->key, spdlog::level::warn, "{}", to_string(*done.error));
       const std::lock_guard lock(mutex_);
+      note_failure(*state, done);
       ++counters_.errors;
       return Outcome{true, std::nullopt};
     }
@@ -168,26 +196,58 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
   if (!plan.ungates.empty()) {
     if (auto stop = absorb(actuator_.ungate(job->job, plan.ungates))) return stop;
   }
+  if (plan.workload_step != plan::WorkloadStep::kNone) {
+    Done done = tell_kueue(job, plan);
+    if (done.refusal) {
+      put_off(*state, std::move(done));
+      return Outcome{false, std::chrono::milliseconds(0)};
+    }
+    if (auto stop = absorb(std::move(done))) return stop;
+  }
+  if (auto stop = hold_room(job, state, plan, total)) return stop;
+  if (auto stop = request_nodes(job, state, plan)) return stop;
   if (plan.delete_job) return absorb(actuator_.remove_job(job->job));
   return std::nullopt;
 }
 
+Done Controller::tell_kueue(const JobPtr& job, const plan::Plan& plan) {
+  if (plan.workload_step == plan::WorkloadStep::kCreate) {
+    std::string priority;
+    int value = 0;
+    if (const auto refused = priority_of(*job, priority, value))
+      return Done{refused, std::nullopt, 0, 0, 0, 0};
+    return actuator_.submit(job->job, priority, value);
+  }
+  Done done;
+  const Status written = write_workload(parts_.api, *plan.workload, plan.workload_step, plan.status,
+                                        parts_.clock.wall());
+  // If the Workload has changed, the cache will tell, and the job is planned again.
+  const bool changed = !written && (written.error().code == Code::kConflict ||
+                                    written.error().code == Code::kNotFound);
+  if (!written && !changed) done.error = written.error();
+  return done;
+}
+
 void Controller::tell_phase(JobState& state, const JobPtr& job) {
   const JobPtr before = std::exchange(state.told, job);
-  if (before && before->status.phase != job->status.phase && parts_.phase_listener)
+  if (!before || !parts_.phase_listener) return;
+  // That a waiting job asks for nodes is news, too: they cost money.
+  const auto asks = [](const api::JobStatus& status) { return status.reason == "WaitingForNodes"; };
+  if (before->status.phase != job->status.phase || (asks(job->status) && !asks(before->status)))
     parts_.phase_listener(job->job, before->status, job->status);
 }
 
 Outcome Controller::look_after(const JobPtr& job, const std::shared_ptr<JobState>& state,
                                const Error& error) {
   const bool stale = error.code == Code::kConflict || error.code == Code::kNotFound;
-  if (!stale) spdlog::warn("{}: status: {}", state->key, to_string(error));
+  if (!stale) log_about(state->key, spdlog::level::warn, "status: {}", to_string(error));
   const auto found = parts_.api.get(kube::kTrainingJobs, job->meta.ns, job->meta.name);
   auto view = found ? observe::project_job(*found) : std::unexpected(found.error());
   const bool same_job = view && view->meta.uid == job->meta.uid;
   {
     const std::lock_guard lock(mutex_);
     ++(stale ? counters_.conflicts : counters_.errors);
+    note_failure(*state, to_string(error));
     if (!same_job) return {true, std::nullopt};
     state->latest = std::make_shared<const observe::JobView>(std::move(*view));
     // What was not recorded may no longer do by the next try. While it is unknown whether it was
@@ -223,15 +283,31 @@ std::expected<JobPtr, Outcome> Controller::write_status(const JobPtr& job,
     state->written_at = parts_.clock.steady();
     state->latest = written;
     count_phase(*state, status.phase);
+    const bool stays = status.placed() && job->status.placed() && status.elastic;
+    if (stays && job->status.elastic && status.elastic->replicas != job->status.elastic->replicas)
+      ++counters_.resizes;
+    const auto& created = job->job.metadata.created;
+    if (status.placed() && !job->status.placed() && status.attempt == 0 && created)
+      counters_.wait_times.add(std::max(parts_.clock.wall() - *created, WallTime::duration(0)));
     plan::Memory& memory = state->memory;
-    if (status.training != job->status.training || status.effects != job->status.effects)
+    if (status.training != job->status.training || status.effects != job->status.effects ||
+        status.findings != job->status.findings || status.goodput != job->status.goodput)
       memory.training_written = parts_.clock.wall();
+    if (status::other_findings(status.findings, job->status.findings))
+      memory.findings_written = parts_.clock.wall();
     // A refused replacement keeps its refusal until a later try succeeds.
     if (!job->status.placed() || !status.placed()) memory.refusal.reset();
     if (status.placed()) {
       memory.admission.reset();
       memory.waiting.reset();
-      if (status.is("Placed", "Bound")) memory.retries = 0;
+      if (!job->status.placed()) {
+        memory.grow.reset();
+        memory.displaced.clear();
+      }
+      if (status.is("Placed", "Bound")) {
+        memory.retries = 0;
+        memory.bind_refusal = {};
+      }
     } else {
       memory.preempted_by.clear();
       memory.summary.reset();
@@ -245,6 +321,7 @@ std::expected<JobPtr, Outcome> Controller::write_status(const JobPtr& job,
       if (!status.is_true(status::kReplacing)) memory.gone.clear();
       memory.replacement_nodes.clear();
       memory.no_replacement_node.clear();
+      memory.homeless.clear();
     }
   }
   tell_phase(*state, written);
@@ -255,7 +332,11 @@ Result<bool> Controller::confirm(const JobPtr& job, const std::shared_ptr<JobSta
   // Ask every time: since the last write another leader may have taken over, and this process may
   // have been suspended meanwhile.
   const auto found = parts_.api.get(kube::kTrainingJobs, job->meta.ns, job->meta.name);
-  if (!found) return std::unexpected(found.error());
+  if (!found) {
+    const std::lock_guard lock(mutex_);
+    note_failure(*state, to_string(found.error()));
+    return std::unexpected(found.error());
+  }
   auto view = observe::project_job(*found);
   if (!view) return std::unexpected(view.error());
   if (view->meta.uid != job->meta.uid)

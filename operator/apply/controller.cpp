@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "common/contract/labels.hpp"
+#include "operator/apply/facts/job_facts.hpp"
+#include "operator/apply/kueue/workload.hpp"
 #include "operator/plan/job_plan.hpp"
 #include "operator/status/phase.hpp"
 #include "operator/status/training.hpp"
@@ -26,6 +28,7 @@ Done refused_with(plan::Waiting refusal) {
 Controller::Controller(Parts parts, Settings settings)
     : parts_(std::move(parts)),
       actuator_(parts_.api, parts_.executor, std::move(settings), parts_.tokens),
+      requests_(parts_.api),
       poller_(parts_.clock, parts_.summaries,
               [this](const std::string& uid, std::optional<status::Report> report) {
                 take_summary(uid, std::move(report));
@@ -40,11 +43,14 @@ void Controller::subscribe() {
   parts_.stores.jobs.subscribe([this](const auto& before, const auto& after) {
     const observe::JobView& job = after ? *after : *before;
     parts_.enqueue(kube::key_of(job.meta.ns, job.meta.name));
-    if (!after) parts_.enqueue(kScheduleKey);
+    // Another queue or priority changes who is next.
+    if (!after || (before && before->job.metadata.generation != after->job.metadata.generation))
+      parts_.enqueue(kScheduleKey);
   });
   parts_.stores.pods.subscribe([this](const auto& before, const auto& after) {
     const observe::PodView& pod = after ? *after : *before;
     if (pod.gang) parts_.enqueue(kube::key_of(pod.meta.ns, pod.gang->job_name));
+    if (pod.placeholder) parts_.enqueue(kube::key_of(pod.meta.ns, pod.placeholder->job_name));
     // Room becomes free when a pod ends; a gang's own progress frees none.
     const bool freed = before && !before->terminal() && (!after || after->terminal());
     if (freed) parts_.enqueue(kScheduleKey);
@@ -74,6 +80,22 @@ void Controller::subscribe() {
   });
   parts_.stores.priorities.subscribe(
       [this](const auto&, const auto&) { parts_.enqueue(kScheduleKey); });
+  parts_.stores.workloads.subscribe([this](const auto& before, const auto& after) {
+    const observe::WorkloadView& workload = after ? *after : *before;
+    if (!workload.job_uid.empty())
+      parts_.enqueue(kube::key_of(workload.meta.ns, workload.job_name));
+  });
+  parts_.stores.local_queues.subscribe([this](const auto& before, const auto& after) {
+    if (before && after) return;
+    // Jobs that name it are Kueue's from now on, or no longer.
+    const observe::LocalQueueView& queue = after ? *after : *before;
+    for (const auto& job : parts_.stores.jobs.list()) {
+      if (job->meta.ns == queue.meta.ns && !api::named_queue(job->job).empty())
+        parts_.enqueue(kube::key_of(job->meta.ns, job->meta.name));
+    }
+  });
+  parts_.stores.flavors.subscribe(
+      [this](const auto&, const auto&) { parts_.enqueue(kScheduleKey); });
   parts_.stores.profiles.subscribe([this](const auto& before, const auto& after) {
     // Only waiting jobs are told: a placed gang keeps the profile that it was placed with.
     const std::string& name = (after ? *after : *before).meta.name;
@@ -95,7 +117,7 @@ void Controller::contain(const std::string& key, const std::exception& error) {
 
 void Controller::note_internal_error(const std::string& key, const std::exception& error) {
   ++counters_.internal_errors;
-  spdlog::error("{}: internal error: {}; other jobs go on", key, error.what());
+  log_about(key, spdlog::level::err, "internal error: {}; other jobs go on", error.what());
 }
 
 std::shared_ptr<JobState> Controller::state_of(const observe::JobView& job) {
@@ -138,13 +160,18 @@ void Controller::forget(const std::string& key, const std::string& uid) {
   poller_.forget(known->second);
   queued_.erase(known->second);
   wants_node_.erase(known->second);
+  wants_growth_.erase(known->second);
   uid_of_key_.erase(known);
 }
 
 Outcome Controller::reconcile(const std::string& key) {
   if (key == kScheduleKey) return {false, schedule()};
   if (key.starts_with(kNodeKey)) return mark(key.substr(kNodeKey.size()));
-  return reconcile_job(key);
+  const SteadyTime began = parts_.clock.steady();
+  const Outcome outcome = reconcile_job(key);
+  const std::lock_guard lock(mutex_);
+  counters_.reconcile_times.add(parts_.clock.steady() - began);
+  return outcome;
 }
 
 bool Controller::marks_nodes() const {
@@ -179,7 +206,8 @@ Outcome Controller::reconcile_job(const std::string& key) {
   }
   // Also a write that was applied although its answer was lost.
   tell_phase(*state, job);
-  const auto pods = parts_.stores.pods.by_index(job->meta.uid);
+  const auto pods = parts_.stores.pods.by_index(observe::gang_index(job->meta.uid));
+  const auto placeholders = parts_.stores.pods.by_index(observe::placeholder_index(job->meta.uid));
   watch_summary(job, state, pods);
   // Launchers gather by the Service and the Secret, which nothing watches.
   const bool ours = job->errors.empty() && job->job.spec.managed_by == contract::kManagedBy;
@@ -191,10 +219,14 @@ Outcome Controller::reconcile_job(const std::string& key) {
     state->surround_tried_at = parts_.clock.steady();
     (void)surround(job, *state, true);
   }
+  recall_requests();
+  read_request(job, state);
+  api::Provision way = api::Provision::kDisabled;
   const auto decide = [&] {
     {
       const std::lock_guard lock(mutex_);
       memory = state->memory;
+      way = way_to_ask(*job);
     }
     const std::string& profile = job->job.spec.runtime_profile;
     return plan::plan_job(
@@ -202,13 +234,25 @@ Outcome Controller::reconcile_job(const std::string& key) {
          parts_.clock.wall(), memory,
          parts_.stores.profiles.get(profile.empty() ? api::kDefaultProfile : profile),
          [this] { return parts_.stores.nodes.list(); }, actuator_.settings().runtime_image,
-         memory.admission && may_be_held_back(*job, *state)});
+         memory.admission && may_be_held_back(*job, *state), look_at_kueue(parts_.stores, *job),
+         placeholders, way});
   };
   plan::Plan plan = decide();
+  if (plan.queued && memory.waiting) look_for_autoscaler();
   // Refused here, a job neither waits in the queue nor evicts another one.
-  if ((plan.queued || !plan.find_nodes.empty()) && !look_around(job, state, plan)) plan = decide();
+  const bool searches = plan.asks() || !plan.find_nodes.empty() || plan.grow_by > 0;
+  if (searches && !look_around(job, state, plan)) plan = decide();
   learn_needs(job, state, plan);
-  if (plan.status.placed() && !job->status.placed() && !prepare(job, state, plan)) plan = decide();
+  if (plan.status.placed() && !job->status.placed()) {
+    if (const auto pause = quota_pause(*job, *state)) return {false, pause};
+    if (!nodes_still_take(*job, *state) || !prepare(job, state, plan)) plan = decide();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    const api::JobStatus& planned = plan.status;
+    state->decision = {parts_.clock.wall(), planned.phase, planned.reason, planned.message,
+                       actions_of(plan)};
+  }
   const bool replaces = !plan.creates.empty() && status::replaces_pods(plan.status);
   // The launchers may have restarted ranks since the last read: give the replacement their count.
   if (replaces && plan.status != job->status && !summary_is_fresh(*state)) return {};
@@ -225,7 +269,11 @@ std::expected<Surroundings, Done> Controller::surround(const JobPtr& job, JobSta
   if (state.surroundings && (!again || now - state.surrounded_at < state.surroundings_hold()))
     return *state.surroundings;
   auto surroundings = actuator_.surround(job->job, state.surroundings);
-  if (!surroundings) return surroundings;
+  if (!surroundings) {
+    const std::lock_guard lock(mutex_);
+    note_failure(state, surroundings.error());
+    return surroundings;
+  }
   if (state.surroundings) ++state.surround_checks;
   state.surroundings = *surroundings;
   state.surrounded_at = now;
@@ -271,6 +319,12 @@ void Controller::learn_needs(const JobPtr& job, const std::shared_ptr<JobState>&
 
 bool Controller::prepare(const JobPtr& job, const std::shared_ptr<JobState>& state,
                          const plan::Plan& plan) {
+  if (!plan.status.workload.empty()) {
+    if (Done done = confirm_admission(parts_.api, *plan.workload); done.refusal || done.error) {
+      put_off(*state, std::move(done));
+      return false;
+    }
+  }
   // No placement is recorded for a gang whose pods the server would refuse.
   const std::vector<plan::Need> before = known_needs(*job, *state);
   Done done = check_pods(job, state, plan);

@@ -31,8 +31,9 @@
 #include "common/kube/api/api.hpp"
 #include "operator/apply/actuator.hpp"
 #include "operator/apply/agents.hpp"
+#include "operator/apply/durations.hpp"
+#include "operator/apply/growth/node_requests.hpp"
 #include "operator/apply/job_state.hpp"
-#include "operator/apply/pass_times.hpp"
 #include "operator/apply/stores.hpp"
 #include "operator/apply/summary_poller.hpp"
 #include "operator/plan/job/plan.hpp"
@@ -42,7 +43,8 @@ namespace paceline::apply {
 inline const std::string kScheduleKey = "!schedule";
 inline const std::string kNodeKey = "!node/";
 
-/// Called once for each phase that a job is seen in, however its status came to be written.
+/// Called once for each phase that a job is seen in, and when it begins to ask for nodes, however
+/// its status came to be written.
 using PhaseListener = std::function<void(const api::TrainingJob& job, const api::JobStatus& before,
                                          const api::JobStatus& after)>;
 
@@ -67,14 +69,20 @@ struct Counters {
   std::uint64_t status_writes = 0;
   std::uint64_t pods_created = 0;
   std::uint64_t pods_ungated = 0;
+  std::uint64_t placeholders_created = 0;
   std::uint64_t pods_deleted = 0;
   std::uint64_t conflicts = 0;
   std::uint64_t errors = 0;
   std::uint64_t internal_errors = 0;
   std::uint64_t scheduler_passes = 0;
-  PassTimes pass_times;
+  std::uint64_t resizes = 0;  // of running elastic jobs
+  WorkTimes pass_times;
+  WorkTimes reconcile_times;
+  WaitTimes wait_times;  // from a job's creation to its first placement
   std::map<std::string, std::int64_t> jobs_by_phase;
 };
+
+struct JobFacts;  // facts/job_facts.hpp
 
 class Controller {
  public:
@@ -84,6 +92,8 @@ class Controller {
   /// Connects store changes to keys. Call it once, before the stores are fed.
   void subscribe();
   Counters counters() const;
+  /// What is known of the job of that key; nullopt: there is none. Calls nothing but the caches.
+  std::optional<JobFacts> facts(const std::string& key) const;
   /// Reads the summaries of running jobs. The operator runs it on threads of its own; a test polls.
   SummaryPoller& summaries() { return poller_; }
   /// Counts and logs an exception that a reconciliation threw: a bug, which must not stop others.
@@ -116,9 +126,28 @@ class Controller {
   /// True if the API server may refuse a part of the gang for a quota, or another controller holds
   /// its pods with a gate. Only then are gates worth their writes.
   bool may_be_held_back(const observe::JobView& job, const JobState& state) const;
+  /// False, and the placement is dropped, if one of its nodes was tainted or cordoned meanwhile: it
+  /// may have waited for quota or placeholders.
+  bool nodes_still_take(const observe::JobView& job, JobState& state);
+  /// How long to wait with a placement, since the quota's status counts pods that the scheduler
+  /// counts as gone: placeholders of jobs that come later. nullopt: not at all.
+  std::optional<std::chrono::nanoseconds> quota_pause(const observe::JobView& job,
+                                                      JobState& state) const;
   bool know_volumes(const JobPtr& job, const std::shared_ptr<JobState>& state, bool queued);
   Done look_at_agents(const api::TrainingJob& job);
   Done look_at_volumes(const JobPtr& job, const std::shared_ptr<JobState>& state);
+  /// How the job asks for nodes; kDisabled: nobody would add any. mutex_ is held.
+  api::Provision way_to_ask(const observe::JobView& job) const;
+  /// Asked for while a job waits; reads at most once in some minutes.
+  void look_for_autoscaler();
+  /// Once: which jobs an earlier operator has asked for nodes by objects.
+  void recall_requests();
+  /// Reads what the autoscaler says of the job's object, now and then.
+  void read_request(const JobPtr& job, const std::shared_ptr<JobState>& state);
+  std::optional<Outcome> request_nodes(const JobPtr& job, const std::shared_ptr<JobState>& state,
+                                       const plan::Plan& plan);
+  std::optional<Outcome> hold_room(const JobPtr& job, const std::shared_ptr<JobState>& state,
+                                   const plan::Plan& plan, Done& total);
   /// Keeps a refusal or an error in memory: the job waits before it asks for a placement again.
   void put_off(JobState& state, Done done);
   Outcome carry_out(const JobPtr& job, const std::shared_ptr<JobState>& state, plan::Plan& plan);
@@ -131,8 +160,13 @@ class Controller {
   /// it is new; nullopt: not at all. A job that finds room at once is never written as Queued.
   std::optional<std::chrono::nanoseconds> first_pause(JobState& state, const api::JobStatus& before,
                                                       const plan::Plan& plan) const;
+  /// What the plan says of the size of an elastic job. True if the scheduler is to look again.
+  /// mutex_ is held.
+  bool note_growth(JobState& state, const plan::Plan& plan);
   std::optional<Outcome> act(const JobPtr& job, const std::shared_ptr<JobState>& state,
                              const plan::Plan& plan, Done& total);
+  /// Creates, changes or deletes the job's Workload of Kueue.
+  Done tell_kueue(const JobPtr& job, const plan::Plan& plan);
   std::expected<JobPtr, Outcome> write_status(const JobPtr& job,
                                               const std::shared_ptr<JobState>& state,
                                               const plan::Plan& plan);
@@ -151,6 +185,9 @@ class Controller {
   /// One pass of the scheduler. Returns when to try again if the cache lags too much.
   std::optional<std::chrono::nanoseconds> schedule();
   void note_internal_error(const std::string& key, const std::exception& error);  // mutex_ is held
+  // mutex_ is held for both
+  void note_failure(JobState& state, std::string message) const;
+  void note_failure(JobState& state, const Done& done) const;
   void count_phase(JobState& state, const std::string& phase);
   void forget(const std::string& key, const std::string& uid);
   std::shared_ptr<JobState> state_of(const observe::JobView& job);
@@ -158,6 +195,7 @@ class Controller {
   std::optional<plan::Waiting> priority_of(const observe::JobView& job, std::string& name,
                                            int& value) const;
   const std::vector<plan::Need>& needs_of(const observe::JobView& job, JobState& state) const;
+  void learn_needs_of(const observe::JobView& job, JobState& state) const;
   /// The same for a placement now, without the nodes that the job must avoid.
   std::vector<plan::Need> needs_now(const observe::JobView& job, JobState& state) const;
 
@@ -169,10 +207,19 @@ class Controller {
   std::unordered_map<std::string, std::string> uid_of_key_;
   std::uint64_t orphans_version_ = 0;  // newest version of a written pod whose job is gone
   std::map<std::string, std::set<int>> wants_node_;  // by UID: node ranks that need another node
-  std::unordered_set<std::string> queued_;           // UIDs of jobs that want a placement
+  std::map<std::string, int> wants_growth_;  // by UID: how many pods an elastic job could add
+  std::unordered_set<std::string> queued_;   // UIDs of jobs that want a placement
+  std::vector<std::string> order_;           // UIDs as the last pass considered them
+  std::optional<WallTime> passed_at_;        // when it did
   AgentTracker agents_;
   std::set<std::string> living_agents_;       // nodes, as last read
   std::optional<SteadyTime> agents_read_at_;  // nullopt: no job has needed it yet
+  NodeRequests requests_;
+  Growers growers_;  // what adds nodes here, as last read
+  std::optional<SteadyTime> growers_read_at_;
+  std::set<api::Provision> unanswered_;                // kinds of objects that nobody has taken up
+  std::map<std::string, plan::NodeRequest> recalled_;  // by UID of the job
+  bool has_recalled_ = false;
   std::mutex schedule_mutex_;
   Counters counters_;
   SummaryPoller poller_;

@@ -25,6 +25,21 @@ inline std::chrono::seconds poll_interval(const api::JobStatus& status) {
 
 using JobPtr = std::shared_ptr<const observe::JobView>;
 
+/// What the last plan decided, for people.
+struct Decision {
+  WallTime at{};
+  std::string phase;
+  std::string reason;
+  std::string message;
+  std::vector<std::string> actions;
+};
+
+/// The last call that the API server refused or did not answer, for people.
+struct Failure {
+  WallTime at{};
+  std::string message;
+};
+
 struct JobState {
   std::string uid;
   std::string key;
@@ -51,7 +66,12 @@ struct JobState {
       polled_at;  // the last read of its summary that was answered or asked for
   std::optional<SteadyTime> written_at;  // the last write of its status
   std::optional<SteadyTime> new_since;  // it waits for the scheduler's first word, without a status
-  std::string phase;                    // as counted in jobs_by_phase
+  std::optional<SteadyTime> quota_full_since;  // it has a place, and the quota's status no room
+  std::optional<SteadyTime> looked_at;         // a pass was asked for because its plan looks again
+  std::optional<SteadyTime> request_read_at;
+  std::string phase;  // as counted in jobs_by_phase
+  std::optional<Decision> decision;
+  std::optional<Failure> failure;
 
   /// How long the Services and the Secret count as there after they were seen: twice as long each
   /// time, since a thousand gangs may gather for an hour.

@@ -5,8 +5,9 @@
 #include <exception>
 #include <utility>
 
+#include "operator/apply/kueue/workload.hpp"
 #include "operator/plan/placement/quota.hpp"
-#include "operator/plan/placement/scheduler.hpp"
+#include "operator/plan/queue/scheduler.hpp"
 
 namespace paceline::apply {
 
@@ -71,10 +72,18 @@ std::vector<std::string> Controller::SchedulerPass::run(std::unique_lock<std::mu
     if (const auto job = jobs_.find(uid); job != jobs_.end() && job->second->errors.empty())
       contain(*job->second, [this](const observe::JobView& view) { queue(view); });
   }
-  if (!input_.queued.empty() && !uncertain_) {
+  for (const auto& [uid, pods] : controller_.wants_growth_) {
+    if (const auto job = jobs_.find(uid); job != jobs_.end() && job->second->errors.empty())
+      contain(*job->second,
+              [this, more = pods](const observe::JobView& view) { want_growth(view, more); });
+  }
+  if (!(input_.queued.empty() && input_.growing.empty()) && !uncertain_) {
     lock.unlock();
-    plan::SchedulerOutput output = plan::schedule(std::move(input_));
+    plan::PassNotes notes;
+    plan::SchedulerOutput output = plan::schedule(std::move(input_), &notes);
     lock.lock();
+    controller_.order_ = std::move(notes.order);
+    controller_.passed_at_ = controller_.parts_.clock.wall();
     take_answers(std::move(output));
   }
   return std::move(wake_);
@@ -87,13 +96,27 @@ void Controller::SchedulerPass::take(const std::string& node, const observe::Res
 
 void Controller::SchedulerPass::read_pods(const Snapshot& snapshot) {
   for (const auto& pod : snapshot.pods) {
-    if (pod->terminal() || pod->place().empty()) continue;
-    if (pod->gang) {
+    if (pod->terminal()) continue;
+    if (pod->placeholder) {
+      read_placeholder(*pod);
+    } else if (pod->place().empty()) {
+      continue;
+    } else if (pod->gang) {
       pods_of_[pod->gang->job_uid].push_back(pod.get());
     } else {
       take(pod->place(), pod->requests);
     }
   }
+}
+
+void Controller::SchedulerPass::read_placeholder(const observe::PodView& pod) {
+  // It goes before the gang's pods come, so it uses neither room nor quota that they need.
+  for (observe::QuotaView& quota : input_.quotas[pod.meta.ns]) {
+    for (auto& [resource, used] : quota.used)
+      used = std::max<std::int64_t>(0, used - plan::quota_use(pod.requests, resource));
+  }
+  if (!pod.node.empty() && !pod.deleting)
+    placeholders_of_[pod.placeholder->job_uid].push_back(&pod);
 }
 
 void Controller::SchedulerPass::read_jobs(const Snapshot& snapshot) {
@@ -127,6 +150,7 @@ void Controller::SchedulerPass::charge(const observe::JobView& job) {
     }
     for (const plan::Need& need : *needs)
       each.insert(each.end(), static_cast<std::size_t>(need.count), &need.each);
+    charge_growth(job, state, *needs, gang);
   }
   const auto pods = fill_slots(job.meta.uid, slots, each.size(), gang);
   const auto wants = controller_.wants_node_.find(job.meta.uid);
@@ -202,8 +226,23 @@ void Controller::SchedulerPass::seat_replacements() {
     contain(*job->second, [&](const observe::JobView& view) {
       JobState& state = *controller_.state_of(view);
       for (const int rank : ranks) seat(view, state, rank);
+      state.memory.replacement_where = describe(slots_of(view, state));
     });
   }
+}
+
+const plan::Topology& Controller::SchedulerPass::topology() {
+  if (!topology_) topology_.emplace(input_.rooms);
+  return *topology_;
+}
+
+std::string Controller::SchedulerPass::describe(const std::vector<std::string>& nodes) {
+  std::vector<std::size_t> rooms;
+  for (const std::string& node : nodes) {
+    if (const auto room = room_of_.find(node); room != room_of_.end())
+      rooms.push_back(room->second);
+  }
+  return rooms.empty() ? "" : topology().describe(rooms);
 }
 
 void Controller::SchedulerPass::seat(const observe::JobView& job, JobState& state, int rank) {
@@ -221,19 +260,24 @@ void Controller::SchedulerPass::seat(const observe::JobView& job, JobState& stat
   // Its old node, or the one that an earlier pass found and that may no longer do.
   single.needs[0].prefer = std::exchange(slots[static_cast<std::size_t>(rank)], "");
   const auto tell = [&](std::string why) {
+    const bool news = state.memory.homeless.insert(rank).second;
     const bool had_one = state.memory.replacement_nodes.erase(rank) > 0;
-    if (!had_one && state.memory.no_replacement_node == why) return;
+    if (!news && !had_one && state.memory.no_replacement_node == why) return;
     state.memory.no_replacement_node = std::move(why);
     wake_.push_back(state.key);
   };
   if (std::string full = plan::quota_refusal(single, input_.quotas[job.meta.ns]); !full.empty())
     return tell(std::move(full));
   plan::Allowances allowances;
-  auto chosen = plan::place(single.needs, job.job.spec.scheduling.exclusive_nodes, input_.rooms,
-                            allowances, {slots.begin(), slots.end()});
+  const plan::Ask ask{single.needs,
+                      job.job.spec.scheduling.pods_per_node,
+                      job.job.spec.required_topology,
+                      {slots.begin(), slots.end()}};
+  auto chosen = plan::place(ask, input_.rooms, topology(), allowances);
   if (!chosen) return tell(std::move(chosen.error()));
   plan::reserve_quota(single, input_.quotas[job.meta.ns]);
-  const std::string& node = input_.rooms[chosen->front()].node->meta.name;
+  state.memory.homeless.erase(rank);
+  const std::string& node = input_.rooms[chosen->rooms.front()].node->meta.name;
   if (std::exchange(state.memory.replacement_nodes[rank], node) != node) wake_.push_back(state.key);
 }
 
@@ -247,15 +291,47 @@ void Controller::SchedulerPass::queue(const observe::JobView& job) {
                         0,
                         job.job.metadata.created.value_or(WallTime{}),
                         controller_.needs_now(job, state),
-                        job.job.spec.scheduling.exclusive_nodes,
-                        job.status.is("Placed", "RuntimeChanged")};
+                        job.job.spec.scheduling.pods_per_node,
+                        job.status.is("Placed", "RuntimeChanged"),
+                        job.job.spec.required_topology,
+                        controller_.way_to_ask(job) != api::Provision::kDisabled};
+  gang.held = held_by(job, 0);
   std::string priority_name;
   if (auto refused = controller_.priority_of(job, priority_name, gang.priority)) {
     if (state.memory.waiting != refused) wake_.push_back(state.key);
     state.memory.waiting = std::move(refused);
+    state.memory.grow.reset();
     return;
   }
+  // Kueue admits all of its pods.
+  const auto& elastic = job.job.spec.elastic;
+  if (elastic && look_at_kueue(controller_.parts_.stores, job).queue.empty())
+    gang.elastic = {elastic->role, elastic->min_replicas};
   input_.queued.push_back(std::move(gang));
+}
+
+std::vector<plan::Held> Controller::SchedulerPass::held_by(const observe::JobView& job,
+                                                           int first) const {
+  std::vector<plan::Held> held;
+  const auto mine = placeholders_of_.find(job.meta.uid);
+  if (mine == placeholders_of_.end()) return held;
+  for (const observe::PodView* pod : mine->second) {
+    if (const int rank = pod->placeholder->rank - first; rank >= 0)
+      held.push_back({pod->meta.uid, rank, pod->node, pod->requests});
+  }
+  return held;
+}
+
+bool Controller::SchedulerPass::note_grow(plan::Memory& memory, const std::string& uid,
+                                          plan::SchedulerOutput& output) {
+  std::optional<std::string> needs;
+  if (const auto grow = output.grow.find(uid); grow != output.grow.end())
+    needs = std::move(grow->second);
+  std::set<std::string>& displaced = output.displaced[uid];
+  if (memory.grow == needs && memory.displaced == displaced) return false;
+  memory.grow = std::move(needs);
+  memory.displaced = std::move(displaced);
+  return true;
 }
 
 void Controller::SchedulerPass::take_answers(plan::SchedulerOutput output) {
@@ -270,15 +346,20 @@ void Controller::SchedulerPass::take_answers(plan::SchedulerOutput output) {
     JobState* state = waiting_job(uid);
     if (state == nullptr) continue;
     state->memory.admission = std::move(nodes);
+    state->memory.admission_where = std::move(output.where[uid]);
     state->memory.admission_slots = output.slotted.contains(uid);
+    state->memory.admission_smaller = std::move(output.smaller[uid]);
     state->memory.waiting.reset();
     controller_.queued_.erase(uid);
     wake_.push_back(state->key);
   }
   for (auto& [uid, waiting] : output.waiting) {
     JobState* state = waiting_job(uid);
-    if (state == nullptr || state->memory.waiting == waiting) continue;
-    state->memory.waiting = std::move(waiting);
+    if (state == nullptr) continue;
+    plan::Memory& memory = state->memory;
+    const bool news = note_grow(memory, uid, output);
+    if (!news && memory.waiting == waiting) continue;
+    memory.waiting = std::move(waiting);
     wake_.push_back(state->key);
   }
   for (auto& [uid, name] : output.preempt) {
@@ -287,6 +368,7 @@ void Controller::SchedulerPass::take_answers(plan::SchedulerOutput output) {
     state->second->memory.preempted_by = name;
     wake_.push_back(state->second->key);
   }
+  take_growth(std::move(output));
 }
 
 }  // namespace paceline::apply

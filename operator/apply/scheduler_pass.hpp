@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -44,6 +45,7 @@ class Controller::SchedulerPass {
  private:
   /// Reads pods that belong to no job as used room, and sorts the pods of jobs by owner.
   void read_pods(const Snapshot& snapshot);
+  void read_placeholder(const observe::PodView& pod);
   void read_jobs(const Snapshot& snapshot);
   /// Runs `work` for a job that has not failed in this pass. An exception ends this job's part of
   /// the pass only.
@@ -62,15 +64,33 @@ class Controller::SchedulerPass {
   /// Replacements for running gangs come before waiting gangs.
   void seat_replacements();
   void seat(const observe::JobView& job, JobState& state, int rank);
+  const plan::Topology& topology();
+  /// Where the pods of a gang on these nodes are, for people.
+  std::string describe(const std::vector<std::string>& nodes);
   void queue(const observe::JobView& job);
+  /// Counts the room that was found for more pods of the job, unless it is gone.
+  void charge_growth(const observe::JobView& job, JobState& state,
+                     const std::vector<plan::Need>& needs, plan::RunningGang& gang);
+  /// Why a node of the job would not take its pods again, which a resize recreates; empty: all do.
+  std::string stays_small(const observe::JobView& job, const std::vector<plan::Need>& needs) const;
+  /// Asks for room for more pods of a running job.
+  void want_growth(const observe::JobView& job, int pods);
+  /// What placeholders of the job hold, with their ranks counted from `first`.
+  std::vector<plan::Held> held_by(const observe::JobView& job, int first) const;
+  /// Keeps whether more nodes would help. True if that is news.
+  static bool note_grow(plan::Memory& memory, const std::string& uid,
+                        plan::SchedulerOutput& output);
   void take_answers(plan::SchedulerOutput output);
+  void take_growth(plan::SchedulerOutput output);
   void take(const std::string& node, const observe::Resources& amount);
 
   Controller& controller_;
   plan::SchedulerInput input_;
+  std::optional<plan::Topology> topology_;  // of the input's rooms; made when a replica is replaced
   std::unordered_map<std::string, std::size_t> room_of_;
   // by UID of the job
   std::unordered_map<std::string, std::vector<const observe::PodView*>> pods_of_;
+  std::unordered_map<std::string, std::vector<const observe::PodView*>> placeholders_of_;
   std::map<std::string, JobPtr> jobs_;  // ordered by UID: the same input gives the same pass
   bool uncertain_ = false;        // a placed gang's needs are not known yet: place no other gang
   std::set<std::string> failed_;  // UIDs of jobs whose data threw

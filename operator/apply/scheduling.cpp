@@ -6,16 +6,24 @@
 #include <algorithm>
 #include <utility>
 
-#include "operator/api/containers.hpp"
+#include "operator/api/elastic.hpp"
+#include "operator/api/template/containers.hpp"
 #include "operator/apply/agents.hpp"
+#include "operator/apply/kueue/workload.hpp"
 #include "operator/apply/scheduler_pass.hpp"
-#include "operator/plan/placement/scheduler.hpp"
+#include "operator/plan/placement/constraints.hpp"
+#include "operator/plan/placement/grants.hpp"
+#include "operator/plan/placement/quota.hpp"
 #include "operator/plan/policies/policies.hpp"
+#include "operator/plan/queue/scheduler.hpp"
 #include "operator/render/pod.hpp"
 
 namespace paceline::apply {
 namespace {
 
+constexpr auto kQuotaInterval = std::chrono::seconds(1);
+/// Placeholders stop in a moment. Then something else uses the quota, and the API server decides.
+constexpr auto kQuotaPatience = std::chrono::seconds(30);
 /// An agent renews its Lease every 10 s; reading more often is no use.
 constexpr auto kAgentsInterval = std::chrono::seconds(10);
 constexpr std::chrono::nanoseconds kPassWait = std::chrono::milliseconds(200);
@@ -24,7 +32,17 @@ constexpr std::chrono::nanoseconds kPassWait = std::chrono::milliseconds(200);
 
 const std::vector<plan::Need>& Controller::needs_of(const observe::JobView& job,
                                                     JobState& state) const {
-  if (state.needs_spec == job.fingerprint) return state.needs;
+  if (state.needs_spec != job.fingerprint) learn_needs_of(job, state);
+  if (const auto& elastic = job.job.spec.elastic; elastic && elastic->role < state.needs.size()) {
+    // A placement that is not on record yet may be smaller than the job wants.
+    const auto& admission = state.memory.admission;
+    const auto size = admission ? api::elastic_size(job.job.spec, admission->size()) : std::nullopt;
+    state.needs[elastic->role].count = size.value_or(job.job.spec.roles[elastic->role].replicas);
+  }
+  return state.needs;
+}
+
+void Controller::learn_needs_of(const observe::JobView& job, JobState& state) const {
   if (state.admitted_spec != job.fingerprint) state.admitted.clear();
   state.needs.clear();
   for (const api::Replica& replica : api::replicas_of(job.job.spec)) {
@@ -47,16 +65,13 @@ const std::vector<plan::Need>& Controller::needs_of(const observe::JobView& job,
       need.constraints.volumes = (*state.volumes)[static_cast<std::size_t>(replica.role)];
   }
   state.needs_spec = job.fingerprint;
-  return state.needs;
 }
 
 std::vector<plan::Need> Controller::needs_now(const observe::JobView& job, JobState& state) const {
   std::vector<plan::Need> needs = needs_of(job, state);
   const std::vector<std::string> excluded = plan::excluded_nodes(job.status, parts_.clock.wall());
-  for (plan::Need& need : needs) {
-    if (need.constraints.gpu_direct) need.constraints.excluded = excluded;
-  }
-  return needs;
+  for (plan::Need& need : needs) need.constraints.excluded = excluded;
+  return plan::with_grants(std::move(needs), look_at_kueue(parts_.stores, job).grants);
 }
 
 Done Controller::look_at_volumes(const JobPtr& job, const std::shared_ptr<JobState>& state) {
@@ -83,13 +98,13 @@ Done Controller::look_at_volumes(const JobPtr& job, const std::shared_ptr<JobSta
 
 bool Controller::look_around(const JobPtr& job, const std::shared_ptr<JobState>& state,
                              const plan::Plan& plan) {
-  if (!know_volumes(job, state, plan.queued)) return false;
+  if (!know_volumes(job, state, plan.asks())) return false;
   Done done = look_at_agents(job->job);
   if (!done.refusal && !done.error) done = check_pods(job, state, plan);
   // The planner knows what a quota admits, and a gang may wait for it. A running gang is not held
   // back: gangTimeout bounds the search for a node.
   const bool full = done.refusal && done.refusal->reason == "QuotaExceeded";
-  if ((!done.refusal && !done.error) || full || !plan.queued) return true;
+  if ((!done.refusal && !done.error) || full || !plan.asks()) return true;
   put_off(*state, std::move(done));
   return false;
 }
@@ -101,6 +116,43 @@ bool Controller::may_be_held_back(const observe::JobView& job, const JobState& s
   }
   return std::ranges::any_of(parts_.stores.quotas.list(),
                              [&](const auto& quota) { return quota->meta.ns == job.meta.ns; });
+}
+
+std::optional<std::chrono::nanoseconds> Controller::quota_pause(const observe::JobView& job,
+                                                                JobState& state) const {
+  std::vector<observe::QuotaView> quotas;
+  for (const auto& quota : parts_.stores.quotas.list()) {
+    if (quota->meta.ns == job.meta.ns) quotas.push_back(*quota);
+  }
+  const std::lock_guard lock(mutex_);
+  plan::QueuedGang gang;
+  gang.needs = needs_now(job, state);
+  if (state.memory.admission_slots) gang.needs = plan::with_slots(std::move(gang.needs));
+  if (plan::quota_refusal(gang, quotas).empty()) {
+    state.quota_full_since.reset();
+    return std::nullopt;
+  }
+  const SteadyTime now = parts_.clock.steady();
+  if (!state.quota_full_since) state.quota_full_since = now;
+  if (now - *state.quota_full_since < kQuotaPatience) return kQuotaInterval;
+  state.quota_full_since.reset();
+  return std::nullopt;
+}
+
+bool Controller::nodes_still_take(const observe::JobView& job, JobState& state) {
+  const std::lock_guard lock(mutex_);
+  if (!state.memory.admission) return true;
+  std::size_t rank = 0;
+  for (plan::Need& need : needs_now(job, state)) {
+    need.constraints.gpu_direct = false;  // the scheduler has looked
+    for (int i = 0; i < need.count && rank < state.memory.admission->size(); ++i) {
+      const auto node = parts_.stores.nodes.get((*state.memory.admission)[rank++]);
+      if (node != nullptr && plan::refusal(need.constraints, *node, nullptr).empty()) continue;
+      state.memory.admission.reset();
+      return false;
+    }
+  }
+  return true;
 }
 
 Done Controller::look_at_agents(const api::TrainingJob& job) {
@@ -136,8 +188,8 @@ bool Controller::know_volumes(const JobPtr& job, const std::shared_ptr<JobState>
   // A running gang is not held back: its replacement looks for a node with what is known, and
   // gangTimeout bounds the try.
   if (!queued) {
-    spdlog::warn("{}: volumes: {}", state->key,
-                 done.refusal ? done.refusal->message : to_string(*done.error));
+    log_about(state->key, spdlog::level::warn, "volumes: {}",
+              done.refusal ? done.refusal->message : to_string(*done.error));
     return true;
   }
   put_off(*state, std::move(done));
@@ -145,8 +197,9 @@ bool Controller::know_volumes(const JobPtr& job, const std::shared_ptr<JobState>
 }
 
 void Controller::put_off(JobState& state, Done done) {
-  if (done.error) spdlog::warn("{}: {}", state.key, to_string(*done.error));
+  if (done.error) log_about(state.key, spdlog::level::warn, "{}", to_string(*done.error));
   const std::lock_guard lock(mutex_);
+  note_failure(state, done);
   state.memory.refusal = std::move(done.refusal);
   // The dropped placement leaves room that no event announces.
   if (std::exchange(state.memory.admission, std::nullopt)) parts_.enqueue(kScheduleKey);
@@ -189,7 +242,8 @@ std::optional<std::chrono::nanoseconds> Controller::schedule() {
   const std::lock_guard one_pass(schedule_mutex_);
   {
     const std::lock_guard lock(mutex_);
-    if (queued_.empty() && wants_node_.empty()) return std::nullopt;  // as for most pods that end
+    if (queued_.empty() && wants_node_.empty() && wants_growth_.empty())
+      return std::nullopt;  // as for most pods that end
   }
   const SteadyTime began = parts_.clock.steady();
   const Snapshot snapshot(parts_.stores);

@@ -115,8 +115,8 @@ std::optional<plan::Waiting> sharing_refusal(
     for (int i = 0; role < each.size() && i < spec.roles[role].replicas; ++i) sum.add(each[role]);
   }
   std::string apart;
-  if (spec.scheduling.exclusive_nodes) {
-    apart = "spec.scheduling.exclusiveNodes puts each on a node of its own";
+  if (const auto most = spec.scheduling.pods_per_node; most && *most < pods) {
+    apart = "spec.scheduling.podsPerNode is " + std::to_string(*most);
   } else if (!nodes.empty() && std::ranges::none_of(nodes, [&](const auto& node) {
                return node->allocatable.lacking(sum).empty();
              })) {

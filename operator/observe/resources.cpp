@@ -75,6 +75,13 @@ int Resources::times(const Resources& need, int limit) const {
   return count;
 }
 
+void Resources::lower_to(const Resources& limit) {
+  cpu = std::min(cpu, limit.cpu);
+  memory = std::min(memory, limit.memory);
+  pods = std::min(pods, limit.pods);
+  for (auto& [name, amount] : other) amount = std::min(amount, limit.get(name));
+}
+
 std::string Resources::lacking(const Resources& need) const {
   if (need.pods > pods) return "pods";
   if (need.cpu > 0 && need.cpu > cpu) return "cpu";

@@ -25,6 +25,8 @@ struct Resources {
   void subtract(const Resources& less);
   /// For each name the larger of the two amounts.
   void raise_to(const Resources& floor);
+  /// For each name that it has, the smaller of the two amounts.
+  void lower_to(const Resources& limit);
 
   /// How often `need` fits, at most `limit`.
   int times(const Resources& need, int limit) const;

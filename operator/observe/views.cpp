@@ -5,22 +5,19 @@
 #include <charconv>
 
 #include "common/contract/labels.hpp"
-#include "common/kube/api/json_reader.hpp"
-#include "operator/api/containers.hpp"
+#include "operator/api/elastic.hpp"
 #include "operator/api/parse.hpp"
+#include "operator/api/template/containers.hpp"
 #include "operator/api/validate.hpp"
+#include "operator/observe/project.hpp"
+#include "operator/observe/topology_labels.hpp"
 
 namespace paceline::observe {
 namespace {
 
 using kube::at;
 using kube::items;
-using kube::text;
 using simdjson::dom::element;
-
-std::string_view text(const element& value) {
-  return kube::text(simdjson::simdjson_result<element>(element(value)));
-}
 
 std::int64_t quantity(const element& value) {
   if (value.is_string()) return api::parse_quantity_text(text(value)).value_or(0);
@@ -149,15 +146,40 @@ bool exceeded_own_limit(std::string_view message) {
           message.find("exceeded its local ephemeral storage limit") != std::string_view::npos);
 }
 
+/// Every pod has these conditions, and a failure shows in other fields.
+bool is_ordinary(std::string_view type) {
+  return type == "PodScheduled" || type == "PodReadyToStartContainers" || type == "Initialized" ||
+         type == "ContainersReady" || type == "Ready";
+}
+
+/// Every healthy node has these conditions.
+bool is_usual(std::string_view type, std::string_view status) {
+  if (type == "Ready") return status == "True";
+  const bool trouble = type == "MemoryPressure" || type == "DiskPressure" ||
+                       type == "PIDPressure" || type == "NetworkUnavailable";
+  return trouble && status == "False";
+}
+
+failure::Condition condition_of(const element& condition) {
+  return {std::string(text(at(condition, "type"))), std::string(text(at(condition, "status"))),
+          std::string(text(at(condition, "reason")))};
+}
+
+/// UID and name of the TrainingJob that controls the pod; empty: none.
+std::pair<std::string_view, std::string_view> owning_job(const element& pod) {
+  for (const element owner : items(at(pod, "metadata", "ownerReferences"))) {
+    if (text(at(owner, "kind")) == "TrainingJob" && kube::boolean(at(owner, "controller")))
+      return {text(at(owner, "uid")), text(at(owner, "name"))};
+  }
+  return {};
+}
+
 std::unique_ptr<GangMember> read_gang(const element& pod) {
   if (text(at(pod, "metadata", "labels", contract::kLabelJobUid)).empty()) return nullptr;
   auto gang = std::make_unique<GangMember>();
-  for (const element owner : items(at(pod, "metadata", "ownerReferences"))) {
-    if (text(at(owner, "kind")) != "TrainingJob" || !kube::boolean(at(owner, "controller")))
-      continue;
-    gang->job_uid = text(at(owner, "uid"));
-    gang->job_name = text(at(owner, "name"));
-  }
+  const auto [uid, name] = owning_job(pod);
+  gang->job_uid = uid;
+  gang->job_name = name;
   // A label does not make a pod ours, because labels can be copied. Owner references decide, as
   // they do for garbage collection.
   if (gang->job_uid.empty()) return nullptr;
@@ -177,7 +199,12 @@ std::unique_ptr<GangMember> read_gang(const element& pod) {
   for (const element condition : items(at(pod, "status", "conditions"))) {
     const std::string_view type = text(at(condition, "type"));
     const std::string_view status = text(at(condition, "status"));
-    if (type == "DisruptionTarget" && status == "True") gang->disrupted = true;
+    if (!is_ordinary(type)) gang->conditions.push_back(condition_of(condition));
+    if (type == "DisruptionTarget" && status == "True") {
+      gang->disrupted = true;
+      // How a container ends after the pod was told to stop is not why the pod ended.
+      if (gang->trainer == TrainerState::kTerminated) gang->reason = text(at(condition, "reason"));
+    }
     if (type == "PodScheduled" && status == "False" &&
         text(at(condition, "reason")) == "Unschedulable") {
       gang->reason = "Unschedulable";
@@ -197,14 +224,13 @@ std::unique_ptr<GangMember> read_gang(const element& pod) {
   return gang;
 }
 
-template <typename T>
-Result<T> with_json(std::string_view json, auto fill) {
-  const auto parsed = kube::parse(json);
-  if (!parsed) return std::unexpected(parsed.error());
-  T view;
-  view.meta = kube::read_meta(*parsed);
-  fill(*parsed, view);
-  return view;
+std::unique_ptr<Placeholder> read_placeholder(const element& pod) {
+  if (text(at(pod, "metadata", "labels", contract::kLabelPlaceholder)).empty()) return nullptr;
+  const auto [uid, name] = owning_job(pod);
+  if (uid.empty()) return nullptr;  // labels can be copied
+  return std::make_unique<Placeholder>(Placeholder{
+      std::string(uid), std::string(name), label_number(pod, contract::kLabelPlaceholderRank, -1),
+      std::string(text(at(pod, "metadata", "labels", contract::kLabelPlaceholderShape)))});
 }
 
 std::vector<std::pair<std::string, std::int64_t>> pairs(
@@ -235,6 +261,7 @@ Result<PodView> project_pod(std::string_view json) {
     view.created = parse_time(text(at(pod, "metadata", "creationTimestamp"))).value_or(WallTime{});
     view.requests = pod_requests(pod);
     view.gang = read_gang(pod);
+    if (!view.gang) view.placeholder = read_placeholder(pod);
   });
 }
 
@@ -243,6 +270,9 @@ Result<NodeView> project_node(std::string_view json) {
     for (const auto field : kube::fields(at(node, "metadata", "labels")))
       view.labels.emplace_back(std::string(field.key), std::string(text(field.value)));
     std::sort(view.labels.begin(), view.labels.end());
+    const auto label = [&view](std::string_view key) { return view.label(key); };
+    for (std::size_t i = 0; i < view.domains.size(); ++i)
+      view.domains[i] = domain_by_labels(label, static_cast<api::TopologyLevel>(i));
     for (const element taint : items(at(node, "spec", "taints"))) {
       view.taints.push_back({std::string(text(at(taint, "key"))),
                              std::string(text(at(taint, "value"))),
@@ -251,6 +281,8 @@ Result<NodeView> project_node(std::string_view json) {
     view.allocatable = amounts(at(node, "status", "allocatable"));
     view.unschedulable = kube::boolean(at(node, "spec", "unschedulable"));
     for (const element condition : items(at(node, "status", "conditions"))) {
+      if (!is_usual(text(at(condition, "type")), text(at(condition, "status"))))
+        view.conditions.push_back(condition_of(condition));
       if (text(at(condition, "type")) != "Ready") continue;
       view.ready = text(at(condition, "status")) == "True";
       view.ready_since = parse_time(text(at(condition, "lastTransitionTime"))).value_or(WallTime{});
@@ -290,6 +322,7 @@ Result<ProfileView> project_profile(std::string_view json) {
 
 Result<FabricView> project_fabric(std::string_view json) {
   return with_json<FabricView>(json, [](const element& fabric, FabricView& view) {
+    view.nvlink_domain = text(at(fabric, "status", "nvlinkDomain"));
     std::vector<std::int64_t> mbps;
     for (const element link : items(at(fabric, "status", "links")))
       mbps.push_back(kube::number(at(link, "bandwidthMbps")));
@@ -326,6 +359,7 @@ Result<JobView> project_job(std::string_view json) {
       document, view->status.placed() ? api::UnknownFields::kIgnore : api::UnknownFields::kRefuse);
   if (job) {
     view->job = std::move(*job);
+    api::size_as_placed(view->job.spec, view->status);
     view->errors = api::validate_for_cluster(view->job);
     view->fingerprint = api::fingerprint(view->job.spec);
   } else {

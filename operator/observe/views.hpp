@@ -6,6 +6,7 @@
 // bytes that are not JSON.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 
 #include "common/base/clock.hpp"
 #include "common/base/error.hpp"
+#include "common/failure/rules.hpp"
 #include "common/kube/api/object_meta.hpp"
 #include "operator/api/field_error.hpp"
 #include "operator/api/status.hpp"
@@ -48,6 +50,15 @@ struct GangMember {
   std::string termination_message;  // the launcher's, at most 4 KiB
   bool disrupted = false;           // drained, preempted or lost with its node: not the job's fault
   bool over_limit = false;          // evicted because it exceeded a limit of its own
+  std::vector<failure::Condition> conditions;  // but those that every pod has
+};
+
+/// A pod that holds room for a job that waits for nodes.
+struct Placeholder {
+  std::string job_uid;  // from the owner reference
+  std::string job_name;
+  int rank = -1;
+  std::string shape;  // fingerprint of the spec that it was made for
 };
 
 struct PodView {
@@ -58,6 +69,7 @@ struct PodView {
   WallTime created{};
   Resources requests;
   std::unique_ptr<GangMember> gang;
+  std::unique_ptr<Placeholder> placeholder;
 
   PodView() = default;
   PodView(PodView&&) = default;
@@ -81,11 +93,14 @@ using SharedText = boost::flyweight<std::string>;
 struct NodeView {
   kube::ObjectMeta meta;
   std::vector<std::pair<SharedText, SharedText>> labels;  // sorted
+  // by api::TopologyLevel, as the labels say; empty: they do not
+  std::array<SharedText, api::kTopologyLevels.size()> domains;
   std::vector<Taint> taints;
   Resources allocatable;
   bool unschedulable = false;
   bool ready = false;
-  WallTime ready_since{};  // when readiness last changed
+  WallTime ready_since{};                      // when readiness last changed
+  std::vector<failure::Condition> conditions;  // but those that every healthy node has
 
   const std::string* label(std::string_view key) const;
 };
@@ -123,6 +138,7 @@ struct FabricView {
   std::int64_t link_mbps = 0;
   // the failed check, or NotProved; empty if the agent does not report on it
   std::string gpu_direct_reason;
+  std::string nvlink_domain;  // "clusterUuid/cliqueId"; empty: NVLink ends inside the node
 
   /// A GPU or the fabric between GPUs is faulty.
   bool ailing() const {
@@ -130,7 +146,8 @@ struct FabricView {
   }
   bool same_word(const FabricView& other) const {
     return gpu_healthy == other.gpu_healthy && fabric_healthy == other.fabric_healthy &&
-           gpu_direct == other.gpu_direct && gpu_direct_reason == other.gpu_direct_reason;
+           gpu_direct == other.gpu_direct && gpu_direct_reason == other.gpu_direct_reason &&
+           nvlink_domain == other.nvlink_domain;
   }
 };
 
@@ -141,6 +158,16 @@ struct JobView {
   std::string fingerprint;  // api::fingerprint; empty if there are errors
   api::JobStatus status;
 };
+
+/// Where a store of pods finds the gang of a job, and where its placeholders.
+inline std::string gang_index(const std::string& job_uid) { return job_uid; }
+inline std::string placeholder_index(const std::string& job_uid) {
+  return "placeholders/" + job_uid;
+}
+inline std::string index_of(const PodView& pod) {
+  if (pod.gang) return gang_index(pod.gang->job_uid);
+  return pod.placeholder ? placeholder_index(pod.placeholder->job_uid) : std::string();
+}
 
 Result<PodView> project_pod(std::string_view json);
 Result<NodeView> project_node(std::string_view json);

@@ -46,6 +46,8 @@ Plan plan_job(const Observed& observed) {
   const api::TrainingJob& job = observed.job.job;
   const auto done = [&] {
     after_the_end(planner);
+    tend_workload(planner);
+    provision(planner);
     status::compute_phase(planner.status());
     return std::move(planner.out);
   };
@@ -64,6 +66,7 @@ Plan plan_job(const Observed& observed) {
     planner.out.queued = false;
     return done();
   }
+  note_elastic(planner);
   if (spec_changed(planner)) {
     planner.unplace("SpecChanged",
                     "the spec was changed while the job was placed; the job starts again", false);
@@ -79,27 +82,39 @@ Plan plan_job(const Observed& observed) {
   if (!planner.status().placed()) {
     queue_up(planner);
     if (!planner.status().placed()) return done();
+    if (!describes(planner.status(), planner.spec)) {
+      // The gang has fewer replicas than the spec in hand. The next plan reads them from the
+      // status.
+      planner.wake_after({});
+      return done();
+    }
   } else if (planner.status().placed_spec.empty()) {
     planner.status().placed_spec = observed.job.fingerprint;
   }
   if (!observed.job.status.placed()) {
     // The placement was taken just now: older findings do not apply to it.
+  } else if (quota_lost(planner)) {
+    return done();
   } else if (!observed.memory.preempted_by.empty()) {
-    planner.unplace("Preempted",
-                    "made room for job " + observed.memory.preempted_by + " of higher priority",
-                    false);
+    const std::string what =
+        "made room for job " + observed.memory.preempted_by + " of higher priority";
+    if (disruptions_exhausted(planner, what)) return done();
+    ++planner.status().disruptions;
+    planner.unplace("Preempted", what, false);
     return done();
   } else if (observed.memory.refusal && !status::replaces_pods(planner.status())) {
     planner.unplace(observed.memory.refusal->reason, observed.memory.refusal->message, true);
     return done();
   }
   std::vector<ReplicaState> replicas = survey(planner);
-  if (create_gang(planner, replicas) || preflight(planner, replicas) ||
-      mixed_releases(planner, replicas) || job_verdict(planner, replicas))
+  if (stops_for_resize(planner, replicas) || create_gang(planner, replicas) ||
+      preflight(planner, replicas) || mixed_releases(planner, replicas) ||
+      job_verdict(planner, replicas))
     return done();
   if (trains_on(planner, replicas)) report_training(planner, replicas);
   if (create_replacements(planner, replicas) || lost_nodes(planner, replicas) ||
-      bind_gang(planner, replicas) || replace_lost(planner, replicas)) {
+      bind_gang(planner, replicas) || replace_lost(planner, replicas) ||
+      resize(planner, replicas)) {
     return done();
   }
   report_progress(planner, replicas);

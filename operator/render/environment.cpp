@@ -3,9 +3,10 @@
 
 #include <algorithm>
 
+#include "common/base/timestamp.hpp"
 #include "common/contract/env.hpp"
 #include "common/contract/pod_defaults.hpp"
-#include "operator/api/containers.hpp"
+#include "operator/api/template/containers.hpp"
 
 namespace paceline::render {
 namespace {
@@ -97,7 +98,16 @@ Environment replica_environment(const api::TrainingJob& job, const api::Replica&
 
   builder.set(env::kAttempt, endpoints.attempt);
   builder.set(env::kRestarts, endpoints.restarts);
+  if (replica.node_rank == 0) {
+    builder.set_unless_empty(env::kGoodput, endpoints.goodput);
+    if (job.metadata.created) builder.set(env::kJobCreated, format_time(*job.metadata.created));
+    // Later pods start while the job is placed.
+    if (endpoints.placed && endpoints.goodput.empty())
+      builder.set(env::kJobPlaced, format_time(*endpoints.placed));
+  }
   builder.set(env::kMaxRestarts, spec.failure_policy.max_restarts);
+  if (replica.node_rank == 0 && !spec.failure_policy.rules.empty())
+    builder.set(env::kFailureRules, failure::to_json(spec.failure_policy.rules));
   builder.set(env::kBackoff, exact_duration(spec.failure_policy.backoff));
   builder.set(env::kGracePeriod, exact_duration(spec.failure_policy.grace_period));
   builder.set(env::kSuccessPolicy, std::string(api::to_string(spec.success_policy)));

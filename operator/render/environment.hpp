@@ -36,6 +36,8 @@ struct Endpoints {
   std::optional<api::Acceleration> acceleration;
   int attempt = 0;  // seeds: what the operator last knew
   int restarts = 0;
+  std::string goodput;             // JSON of status.goodput, for node rank 0; empty: none
+  std::optional<WallTime> placed;  // the job
   int incarnation = 0;
 };
 

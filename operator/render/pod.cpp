@@ -8,10 +8,11 @@
 #include "common/contract/injection.hpp"
 #include "common/contract/labels.hpp"
 #include "common/net/address.hpp"
-#include "operator/api/containers.hpp"
 #include "operator/api/roles.hpp"
+#include "operator/api/template/containers.hpp"
 #include "operator/render/environment.hpp"
 #include "operator/render/names.hpp"
+#include "operator/render/owner.hpp"
 
 namespace paceline::render {
 namespace {
@@ -29,20 +30,11 @@ json job_labels(const api::TrainingJob& job) {
           {text(contract::kLabelJobUid), job.metadata.uid}};
 }
 
-json owner(const api::TrainingJob& job) {
-  return {{"apiVersion", contract::kApiVersion},
-          {"kind", "TrainingJob"},
-          {"name", job.metadata.name},
-          {"uid", job.metadata.uid},
-          {"controller", true},
-          {"blockOwnerDeletion", false}};
-}
-
 json metadata(const api::TrainingJob& job, const std::string& name) {
   return {{"name", name},
           {"namespace", job.metadata.name_space},
           {"labels", job_labels(job)},
-          {"ownerReferences", json::array({owner(job)})}};
+          {"ownerReferences", json::array({owner_reference(job)})}};
 }
 
 json variable(std::string_view name, const std::string& value) {
@@ -79,6 +71,8 @@ json environment_of(const api::TrainingJob& job, const api::Replica& replica,
   endpoints.acceleration = inputs.acceleration;
   endpoints.attempt = inputs.attempt;
   endpoints.restarts = inputs.restarts;
+  endpoints.goodput = inputs.goodput;
+  endpoints.placed = inputs.placed;
   endpoints.incarnation = inputs.incarnation;
   const Environment settings = replica_environment(job, replica, endpoints);
   json list = json::array({variable(env::kSettings.name, settings_of(settings))});
@@ -181,6 +175,22 @@ void pin(json& pod, const std::string& node) {
   }
 }
 
+/// Node labels and tolerations of the flavors that were admitted, and what admission checks add.
+void apply(json& pod, const api::PodGrant& grant) {
+  for (const auto& [key, value] : grant.node_selector) {
+    json& selector = pod["spec"]["nodeSelector"];
+    if (!selector.is_object()) selector = json::object();
+    selector[key] = value;
+  }
+  for (const json& toleration : grant.tolerations)
+    list_in(pod["spec"], "tolerations").push_back(toleration);
+  // Paceline's own labels stay.
+  for (const auto& [key, value] : grant.labels.items())
+    pod["metadata"]["labels"].emplace(key, value);
+  for (const auto& [key, value] : grant.annotations.items())
+    pod["metadata"]["annotations"].emplace(key, value);
+}
+
 }  // namespace
 
 json render_pod(const api::TrainingJob& job, const api::Replica& replica, const PodInputs& inputs) {
@@ -234,6 +244,7 @@ json render_pod(const api::TrainingJob& job, const api::Replica& replica, const 
   if (!inputs.priority_class.empty()) spec["priorityClassName"] = inputs.priority_class;
   if (inputs.gated) spec["schedulingGates"] = json::array({{{"name", contract::kGangGate}}});
   if (!inputs.node.empty()) pin(spec, inputs.node);
+  apply(pod, inputs.grant);
   return pod;
 }
 

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "operator/api/kueue.hpp"
 #include "operator/api/training_job.hpp"
 
 namespace paceline::render {
@@ -27,6 +28,9 @@ struct PodInputs {
   std::optional<api::Acceleration> acceleration{};
   // the runtime comes from a slot of the node; otherwise an init container copies it
   bool slot = false;
+  std::string goodput{};  // JSON of status.goodput; empty: none
+  api::PodGrant grant{};  // what Kueue's admission adds
+  std::optional<WallTime> placed{};
 };
 
 nlohmann::json render_pod(const api::TrainingJob& job, const api::Replica& replica,

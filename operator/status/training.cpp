@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "common/base/duration.hpp"
+#include "common/base/timestamp.hpp"
+#include "operator/status/goodput.hpp"
 
 namespace paceline::status {
 namespace {
@@ -57,6 +60,18 @@ std::optional<std::vector<int>> missing_of(const json& source) {
   return ranks;
 }
 
+/// Shares in thousandths; null if there are none.
+json shares_of(const json& shares) {
+  json read;
+  if (!shares.is_object()) return read;
+  for (const auto& [phase, share] : shares.items()) {
+    if (!share.is_number() || phase.size() > 64 || read.size() >= 32) continue;
+    const double value = share.get<double>();
+    if (std::isfinite(value)) read[phase] = std::lround(std::clamp(value, 0.0, 1.0) * 1000);
+  }
+  return read;
+}
+
 json training_of(const json& source) {
   if (!source.is_object() || real(source, "step").value_or(0) < 1)
     return {};  // before the first step there is nothing to report
@@ -64,21 +79,23 @@ json training_of(const json& source) {
   if (const auto step = real(source, "step")) training["step"] = static_cast<std::int64_t>(*step);
   if (const auto rate = real(source, "samplesPerSecond"))
     training["samplesPerSecond"] = std::llround(*rate);
+  if (const auto rate = real(source, "tokensPerSecond"))
+    training["tokensPerSecond"] = std::llround(*rate);
+  if (const auto share = real(source, "mfu"); share && *share <= 1)
+    training["mfu"] = std::lround(*share * 1000);
   for (const char* quantile : {"p50", "p95"}) {
     const auto seconds = real(child(source, "stepSeconds"), quantile);
     if (seconds && *seconds < 1e9)
       training["stepTime"][quantile] =
           format_duration(std::chrono::nanoseconds(std::llround(*seconds * 1e9)));
   }
-  const json& shares = child(source, "breakdown");
-  if (shares.is_object()) {
-    for (const auto& [phase, share] : shares.items()) {
-      if (!share.is_number() || phase.size() > 64 || training["breakdown"].size() >= 32) continue;
-      const double value = share.get<double>();
-      if (std::isfinite(value))
-        training["breakdown"][phase] = std::lround(std::clamp(value, 0.0, 1.0) * 1000);
-    }
-  }
+  if (json shares = shares_of(child(source, "breakdown")); !shares.is_null())
+    training["breakdown"] = std::move(shares);
+  const json& device = child(source, "device");
+  if (json shares = shares_of(child(device, "breakdown")); !shares.is_null())
+    training["device"]["breakdown"] = std::move(shares);
+  if (const auto idle = real(device, "idle"))
+    training["device"]["idle"] = std::lround(std::min(*idle, 1.0) * 1000);
   if (std::string name = text(source, "bottleneck", 64); !name.empty())
     training["bottleneck"] = std::move(name);
   if (const auto rank = real(source, "slowestRank"))
@@ -96,6 +113,8 @@ json culprit_of(const json& source) {
   if (std::string pod = text(source, "podName", 253); !pod.empty()) culprit["pod"] = std::move(pod);
   if (std::string kind = text(source, "class", 64); !kind.empty())
     culprit["class"] = std::move(kind);
+  if (std::string rule = text(source, "rule", 256); !rule.empty())
+    culprit["rule"] = std::move(rule);
   const json& lines = child(source, "lastLines");
   if (lines.is_array()) {
     json kept = json::array();
@@ -127,6 +146,39 @@ json effects_of(const json& source) {
   return effects;
 }
 
+json findings_of(const json& source) {
+  if (!source.is_array()) return {};
+  json findings = json::array();
+  for (const json& entry : source) {
+    std::string kind = text(entry, "kind", 32);
+    std::string what = text(entry, "text", 512);
+    if (kind.empty() || what.empty() || findings.size() >= 8) continue;
+    json& finding =
+        findings.emplace_back(json{{"kind", std::move(kind)}, {"text", std::move(what)}});
+    if (child(entry, "rank").is_number_integer())
+      finding["rank"] = std::clamp<std::int64_t>(entry["rank"].get<std::int64_t>(), 0, 10'000'000);
+    if (std::string node = text(entry, "node", 253); !node.empty())
+      finding["node"] = std::move(node);
+    if (std::string advice = text(entry, "advice", 512); !advice.empty())
+      finding["advice"] = std::move(advice);
+    if (const auto since = parse_time(text(entry, "since", 32)))
+      finding["since"] = format_time(*since);
+    const json& gain = child(entry, "gain");
+    if (!gain.is_array() || gain.size() != 2) continue;
+    for (const json& bound : gain) {
+      if (!bound.is_number() || !std::isfinite(bound.get<double>())) return {};
+      finding["gain"].push_back(std::lround(std::clamp(bound.get<double>(), -1.0, 1e3) * 1000));
+    }
+  }
+  return findings.empty() ? json() : findings;
+}
+
+json checkpoint_of(const json& source) {
+  const auto step = real(source, "lastStep");
+  if (!step) return {};
+  return {{"lastStep", static_cast<std::int64_t>(*step)}, {"attempt", small(source, "attempt")}};
+}
+
 }  // namespace
 
 std::optional<Report> read_report(std::string_view text_form) {
@@ -141,8 +193,11 @@ std::optional<Report> read_report(std::string_view text_form) {
   report.complete = small(value, "gathered") >= small(value, "expected");
   report.missing = missing_of(value);
   report.training = training_of(child(value, "training"));
+  report.goodput = goodput_of(child(value, "goodput"));
+  report.checkpoint = checkpoint_of(child(value, "checkpoint"));
   report.culprit = culprit_of(child(value, "culprit"));
   report.effects = effects_of(child(value, "effects"));
+  report.findings = findings_of(child(value, "findings"));
   return report;
 }
 
@@ -151,6 +206,21 @@ bool notable(const json& before, const json& now) {
   const bool has = now.is_object() && now.value("step", std::int64_t{0}) > 0;
   if (!has) return false;
   return !had || before.value("bottleneck", "") != now.value("bottleneck", "");
+}
+
+bool other_findings(const json& before, const json& now) {
+  const auto subjects = [](const json& findings) {
+    std::set<std::pair<json, json>> all;
+    for (const json& finding : findings)
+      all.emplace(child(finding, "kind"), child(finding, "rank"));
+    return all;
+  };
+  return subjects(before) != subjects(now);
+}
+
+json later_checkpoint(const json& kept, const json& reported) {
+  if (reported.is_null()) return kept;
+  return kept.is_null() || small(reported, "attempt") >= small(kept, "attempt") ? reported : kept;
 }
 
 }  // namespace paceline::status

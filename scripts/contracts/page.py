@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from contracts import unions
 from contracts.description import SOURCE, Contract, default_of, settings_of, variables
+from contracts.unions import is_union
 
 WRITERS = {
     "operator": "operator",
@@ -57,14 +59,16 @@ def acceleration(contract: Contract) -> str:
         rows.append([code(name), choice(field["values"]), default, "", field["meaning"]])
     for field in known["features"]:
         values = field.get("values")
-        if values is None:
+        meaning = field["meaning"]
+        default = "as `mode` says" if field["default"] == "ByMode" else code(default_of(field))
+        if is_union(field, contract):
+            default = code(unions.OFF)
+            values, meaning = unions.members(known["grammars"][field["grammar"]]), unions.MEANING
+        elif values is None:
             grammar = known["grammars"][field["grammar"]]
             values = ["Disabled", *grammar["names"]]
             values += [f"1 to {10 ** grammar['digits'] - 1}"] if "digits" in grammar else []
-        default = "as `mode` says" if field["default"] == "ByMode" else code(default_of(field))
-        rows.append(
-            [code(field["name"]), choice(values), default, field["numerics"], field["meaning"]]
-        )
+        rows.append([code(field["name"]), choice(values), default, field["numerics"], meaning])
     text = "\n## Acceleration\n\n"
     text += "Fields of `spec.acceleration` of a TrainingJob and of a RuntimeProfile.\n"
     text += "The default holds where neither of the two names the field.\n\n"
@@ -72,13 +76,19 @@ def acceleration(contract: Contract) -> str:
     for name, grammar in known["grammars"].items():
         if not grammar["settings"]:
             continue
-        text += f"\nA value of `{name}` may have settings after a colon, for example"
-        text += " `PowerSGD:rank=1,start=1000`.\n\n"
+        text += f"\n`{name}` is an object with exactly one member: `{unions.EXAMPLE}`.\n"
+        text += "Its variable has the same as a text: `PowerSGD:rank=1,start=1000`.\n\n"
         rows = [
-            [code(way), code(setting), code(found["default"]), found["meaning"]]
+            [
+                code(unions.WAYS[way][0]),
+                code(unions.FIELDS[setting][0]),
+                code(f"{way}:{setting}="),
+                code(found["default"]),
+                found["meaning"],
+            ]
             for way, setting, found in settings_of(grammar)
         ]
-        text += table(["value", "setting", "default", "meaning"], rows)
+        text += table(["member", "field", "in the variable", "default", "meaning"], rows)
     return text
 
 

@@ -21,6 +21,7 @@ MODULES = (
     "paceline",
     "paceline.loader",
     "paceline.optim",
+    "paceline.ops",
     "paceline.amp",
     "paceline.graph",
     "paceline.comm",

@@ -6,7 +6,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from contracts import unions
 from contracts.description import Contract, pattern, quoted
+from contracts.unions import is_union
 
 
 def schema(contract: Contract, kind: str) -> list[str]:
@@ -19,8 +21,13 @@ def schema(contract: Contract, kind: str) -> list[str]:
         lines.append(f"  - rule: {quoted(expression)}")
         lines.append(f"    message: {quoted(message)}")
 
+    objects = {field["name"] for field in features if is_union(field, contract)}
+
     def off(name: str) -> str:
-        return f"!has(self.{name}) || self.{name} == 'Disabled'"
+        is_off = (
+            f"has(self.{name}.{unions.OFF})" if name in objects else f"self.{name} == 'Disabled'"
+        )
+        return f"!has(self.{name}) || {is_off}"
 
     shown = [
         name + (": Auto" if field.get("values") == ["Auto", "Disabled"] else "")
@@ -50,7 +57,7 @@ def schema(contract: Contract, kind: str) -> list[str]:
     lines.append("properties:")
     if kind == "TrainingJob":
         lines += [
-            "  profileRef:",
+            "  runtimeProfileName:",
             "    type: string",
             "    description: The RuntimeProfile that says what is unset here. Unset, the one named"
             " default, where there is one.",
@@ -60,10 +67,12 @@ def schema(contract: Contract, kind: str) -> list[str]:
         field = acceleration[name]
         lines += property_of(name, field, f"{field['meaning']} {field['unset'][kind]}", contract)
     for field in features:
-        meaning = f"{field['meaning']} Numerics class: {field['numerics']}."
+        meaning = unions.MEANING if field["name"] in objects else field["meaning"]
+        meaning += f" Numerics class: {field['numerics']}."
         if kind == "RuntimeProfile":
             by_mode = field["default"] == "ByMode"
-            meaning += " Unset: " + ("as mode says." if by_mode else f"{field['default']}.")
+            default = unions.OFF if field["name"] in objects else field["default"]
+            meaning += " Unset: " + ("as mode says." if by_mode else f"{default}.")
         lines += property_of(field["name"], field, meaning, contract)
     return lines
 
@@ -71,11 +80,19 @@ def schema(contract: Contract, kind: str) -> list[str]:
 def property_of(
     name: str, field: dict[str, Any], description: str, contract: Contract
 ) -> list[str]:
-    lines = [f"  {name}:", "    type: string", f"    description: {quoted(description)}"]
+    def of_type(kind: str) -> list[str]:
+        return [f"  {name}:", f"    type: {kind}", f"    description: {quoted(description)}"]
+
     if "values" in field:
-        return [*lines, f"    enum: [{', '.join(field['values'])}]"]
+        return [*of_type("string"), f"    enum: [{', '.join(field['values'])}]"]
     grammar = contract["acceleration"]["grammars"][field["grammar"]]
-    return [*lines, "    maxLength: 64", f"    pattern: '{pattern(grammar, 'Disabled')}'"]
+    if is_union(field, contract):
+        return [*of_type("object"), *(f"    {line}" for line in unions.spec_schema(grammar))]
+    return [
+        *of_type("string"),
+        "    maxLength: 64",
+        f"    pattern: '{pattern(grammar, 'Disabled')}'",
+    ]
 
 
 def status_schema(contract: Contract) -> list[str]:
@@ -89,6 +106,11 @@ def status_schema(contract: Contract) -> list[str]:
         f"  numerics: {{type: string, enum: [{numerics}]}}",
     ]
     for field in contract["acceleration"]["features"]:
+        if is_union(field, contract):
+            grammar = contract["acceleration"]["grammars"][field["grammar"]]
+            lines += [f"  {field['name']}:", "    type: object"]
+            lines += [f"    {line}" for line in unions.status_schema(grammar)]
+            continue
         limits = "maxLength: 64"
         if "values" in field:
             left = [value for value in field["values"] if value != field["default"]]

@@ -21,9 +21,13 @@ ROOMS: dict[str, str] = {
     "accel/src": "",
     "accel/src/base": "accel/src",
     "accel/src/cuda": "",
-    "accel/src/trace": "accel/include accel/src accel/src/base",
+    "accel/src/trace": "accel/include accel/src accel/src/base accel/src/cuda",
+    "accel/src/nccl": "accel/include accel/src accel/src/base",
+    "accel/src/ops": "accel/include accel/src/base",
     "accel/src/optim": "accel/include accel/src/base accel/src/cuda",
     "accel/src/comm": "accel/include accel/src accel/src/base",
+    "accel/src/device": "accel/include",
+    "accel/src/cupti": "accel/include accel/src accel/src/base accel/src/device",
     # The loader, from files up to pictures.
     "accel/src/loader/source": "accel/src/base",
     "accel/src/loader/order": "accel/include",
@@ -37,6 +41,7 @@ ROOMS: dict[str, str] = {
     "common/base": "",
     "common/contract": "common/base",
     "common/json": "common/base",
+    "common/failure": "common/base common/json",
     "common/net": "common/base",
     "common/subprocess": "common/base",
     "common/command": "common/base",
@@ -58,14 +63,15 @@ ROOMS: dict[str, str] = {
     "common/kube/fake": "common/base common/http/ common/kube/api common/kube/client"
     " common/kube/watch",
     # The operator: a job, what is observed, what to do, how to do it.
-    "operator/api": "common/base common/contract",
-    "operator/render": "common/base common/contract common/net operator/api",
+    "operator/api": "common/base common/contract common/failure",
+    "operator/render": "common/base common/contract common/failure common/net operator/api",
     "operator/status": "common/base operator/api",
-    "operator/observe": "common/base common/contract common/kube/api operator/api",
+    "operator/observe": "common/base common/contract common/failure common/kube/api operator/api",
     "operator/plan/placement": "common/contract operator/api operator/observe",
+    "operator/plan/queue": "common/contract operator/plan/placement",
     "operator/plan/job": "common/contract operator/observe operator/plan/placement operator/status",
-    "operator/plan/policies": "common/base common/contract operator/api operator/plan/job"
-    " operator/render",
+    "operator/plan/policies": "common/base common/contract common/failure operator/api"
+    " operator/plan/job operator/plan/placement operator/render",
     "operator/plan": "common/contract operator/plan/",
     "operator/apply": "common/base common/contract common/kube/api common/kube/watch operator/",
     "operator": "common/ operator/",

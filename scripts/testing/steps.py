@@ -46,16 +46,20 @@ def _tools(log: Path) -> None:
 
 
 STEPS: dict[str, Callable[[Path], None]] = {
-    "build": _build("release"),
+    "build": _build("release", "all", "sim_test", "api_conformance_test"),
+    "rdma-tests": _build("release", "all", "accel_test"),
     "asan": _build("asan", "paceline_unit_tests"),
-    "tsan": _build("tsan", "paceline_unit_tests"),
+    "tsan": _build("tsan", "paceline_threaded_tests"),
+    "tsan-runtime": _build("tsan", "accel_test"),
     "tools": _tools,
+    "kueue-tools": _run(["tests/cluster/build-tools", "--with-kueue"]),
     "pytorch": _run(["scripts/pytorch-venv"]),
     "published": _run(["tests/conformance/published/fetch"]),
     "xgboost": _run(["scripts/framework-env", "xgboost"]),
     "trainers": _run(["scripts/trainers-venv"]),
     # The runtime as it is shipped, and an old root file system to load it in.
     "portable": _run(["scripts/runtime"], ["scripts/old-root"]),
+    "grafana": _run(["dashboards/fetch"]),
     "guest": _run(["scripts/setup", "tests/rdma/packages.txt"]),
 }
 

@@ -21,7 +21,6 @@ BUILD = ROOT / "build" / "release"
 DEBIAN_PYTHON = "/usr/bin/python3"
 PINNED_PYTHON = "scripts/pytorch-venv"
 CLUSTER = str(ROOT / "tests" / "cluster" / "cluster")
-CONFORMANCE_TESTS = r"^Api/"
 LEAST_SCHEDULES = 10_000
 
 
@@ -81,8 +80,12 @@ def with_tools() -> dict[str, str]:
 
 
 def run_unit(results: Path) -> None:
-    # The conformance suite runs those that are left out here, where the real API server is up.
-    ctest(results, "release", "--exclude-regex", CONFORMANCE_TESTS)
+    ctest(results / "ours", "asan")
+    ctest(results / "cpprest", "asan-cpprest")
+
+
+def run_simulation(results: Path) -> None:
+    ctest(results, "release", "--label-regex", "^optimised$")
     count_schedules((results / "ctest.xml").read_text(errors="replace"))
 
 
@@ -94,31 +97,44 @@ def count_schedules(report: str) -> None:
         raise Failure(f"the simulation ran {sum(counts)} schedules; {LEAST_SCHEDULES} are wanted")
 
 
-def run_asan(results: Path) -> None:
-    ctest(results / "ours", "asan")
-    ctest(results / "cpprest", "asan-cpprest")
-
-
 def run_tsan(results: Path) -> None:
     ctest(results, "tsan")
 
 
-def run_runtime(results: Path) -> None:
-    """Runs both PyTorch versions side by side: most of a test's time is one processor's import."""
+def run_runtime_threads(results: Path) -> None:
+    ctest(results, "tsan", "--tests-regex", "^accel[.]")
 
-    def debian() -> None:
-        pytest(results, DEBIAN_PYTHON, "debian", "accel/tests")
+
+def run_runtime(results: Path) -> None:
+    """The newest PyTorch has every test, the oldest one those of what attaches to it by itself.
+
+    Two groups side by side: most of a test's time is one processor's import.
+    """
+
+    def both() -> None:
+        attached = [f"accel/tests/{name}" for name in ("inject", "package", "save", "trace")]
+        pytest(results, DEBIAN_PYTHON, "debian", *attached)
         pytest(results, DEBIAN_PYTHON, "launch-debian", "tests/launch")
+        pytest(results, DEBIAN_PYTHON, "diagnosis", "tests/diagnosis")
         pytest(results, PINNED_PYTHON, "launch-pinned", "tests/launch/test_passthrough.py")
         small = "tests/frameworks/test_small_frameworks.py"
         pytest(results, DEBIAN_PYTHON, "small-frameworks", small)
 
-    side_by_side(results, lambda: pytest(results, PINNED_PYTHON, "pinned", "accel/tests"), debian)
+    side_by_side(results, lambda: pytest(results, PINNED_PYTHON, "pinned", "accel/tests"), both)
 
 
 def run_breakdown(results: Path) -> None:
     pytest(results, DEBIAN_PYTHON, "debian", "tests/breakdown")
     pytest(results, PINNED_PYTHON, "pinned", "tests/breakdown")
+
+
+def run_diagnosis(results: Path) -> None:
+    """Every fault, and the table of what was found."""
+    pytest(
+        results, DEBIAN_PYTHON, "diagnosis", "tests/diagnosis", env={"PACELINE_DIAGNOSE_ALL": "1"}
+    )
+    lines = re.findall(r"^\| .*\|$", (results / "diagnosis.xml").read_text(), re.MULTILINE)
+    say("| fault | verdict | after | stacks |", "|---|---|---|---|", *lines)
 
 
 def run_conformance(results: Path) -> None:
@@ -145,6 +161,34 @@ def run_frameworks(results: Path) -> None:
     say(*(line for line in lines if line.startswith("| ")))
 
 
+def run_nccl(results: Path) -> None:
+    """The newest NCCL that the plugin is tested with, from its wheel."""
+    home = Path(last_line(["scripts/pypi-tool", "nvidia-nccl-cu13==2.32.3"])).parents[1]
+    (library,) = home.glob("lib/python3*/site-packages/nvidia/nccl/lib/libnccl.so.2")
+    env = {"PACELINE_NCCL": str(library)}
+    pytest(results, DEBIAN_PYTHON, "nccl", "accel/tests/nccl", env=env)
+
+
+# Two releases of CUPTI, and one cuda.h that serves both.
+CUPTI_HEADERS = (
+    "nvidia-cuda-cupti-cu12==12.9.79",
+    "nvidia-cuda-cupti==13.5.25",
+    "nvidia-cuda-runtime==13.0.96",
+    "nvidia-cuda-crt==13.0.88",
+)
+
+
+def run_cupti(results: Path) -> None:
+    interpreter = last_line(["scripts/pypi-tool", *CUPTI_HEADERS])
+    pytest(
+        results,
+        DEBIAN_PYTHON,
+        "cupti",
+        "accel/tests/cupti",
+        env={"PACELINE_CUPTI_HEADERS": str(Path(interpreter).parents[1])},
+    )
+
+
 def _python(name: str, path: str, python: str = DEBIAN_PYTHON) -> Callable[[Path], None]:
     """A suite of one folder and one interpreter."""
     return lambda results: pytest(results, python, name, path)
@@ -161,28 +205,51 @@ SUITES: dict[str, Suite] = {
         (),
         _python("scripts", "tests/scripts"),
     ),
-    "unit": Suite("C++ tests and the simulation, by ctest", ("build",), run_unit),
+    "unit": Suite(
+        "C++ unit tests under AddressSanitizer and UndefinedBehaviorSanitizer",
+        ("asan",),
+        run_unit,
+    ),
+    "simulation": Suite(
+        "the operator in thousands of simulated schedules, and the recorder",
+        ("build",),
+        run_simulation,
+    ),
     "rdma": Suite(
         "a real RDMA device, in a virtual machine with soft RoCE",
-        ("build", "guest"),
+        ("rdma-tests", "guest"),
         _python("rdma", "tests/rdma"),
         usual=False,
     ),
-    "asan": Suite(
-        "unit tests under AddressSanitizer and UndefinedBehaviorSanitizer",
-        ("asan",),
-        run_asan,
+    "tsan": Suite(
+        "unit tests of code with threads, under ThreadSanitizer", ("tsan",), run_tsan, usual=False
+    ),
+    "runtime-threads": Suite(
+        "those of the runtime, whose threads live in users' processes",
+        ("tsan-runtime",),
+        run_runtime_threads,
         usual=False,
     ),
-    "tsan": Suite("unit tests under ThreadSanitizer", ("tsan",), run_tsan, usual=False),
     "runtime": Suite(
-        "launcher and runtime on both supported PyTorch versions, on an old glibc and on musl, and"
-        " with XGBoost",
+        "the runtime on the newest PyTorch, and what attaches by itself on the oldest; launcher;"
+        " an old glibc and musl; XGBoost",
         ("build", "pytorch", "portable", "published", "xgboost"),
         run_runtime,
     ),
+    "oldest": Suite(
+        "every test of the runtime on the oldest PyTorch, Debian's 1.13",
+        ("build", "portable"),
+        _python("debian", "accel/tests"),
+        usual=False,
+    ),
     "breakdown": Suite(
         "injected truth against the measured breakdown", ("build", "pytorch"), run_breakdown
+    ),
+    "diagnosis": Suite(
+        "every injected fault against what the launcher finds, and clean runs",
+        ("build",),
+        run_diagnosis,
+        usual=False,
     ),
     "conformance": Suite(
         "the Kubernetes client on the fake and the real API server, and the chart's admission"
@@ -195,6 +262,20 @@ SUITES: dict[str, Suite] = {
         "jobs and failures on the real two-node cluster",
         ("build", "tools"),
         _with_tools("e2e", "tests/e2e"),
+        lane="cluster",
+    ),
+    "kueue": Suite(
+        "jobs of a LocalQueue under Kueue's own controller, on the real two-node cluster",
+        ("build", "tools", "kueue-tools"),
+        _with_tools("kueue", "tests/kueue"),
+        usual=False,
+        lane="cluster",
+    ),
+    "reliability": Suite(
+        "each part of a real three-node cluster killed while jobs run and wait; writes a page",
+        ("build", "tools"),
+        _with_tools("reliability", "tests/reliability"),
+        usual=False,
         lane="cluster",
     ),
     "wheel": Suite(
@@ -221,9 +302,21 @@ SUITES: dict[str, Suite] = {
         run_frameworks,
         usual=False,
     ),
+    "nccl": Suite(
+        "the newest NCCL loads its profiler plugin, by each version of its interface; 0.3 GB",
+        ("build",),
+        run_nccl,
+        usual=False,
+    ),
+    "cupti": Suite(
+        "our declarations of CUPTI against the headers of two releases; 25 MB, cached",
+        (),
+        run_cupti,
+        usual=False,
+    ),
     "dashboard": Suite(
         "every query of the dashboard on a real Prometheus and a real run",
-        ("build",),
+        ("build", "grafana"),
         _python("dashboard", "tests/dashboard"),
         lane="cluster",
     ),

@@ -87,7 +87,10 @@ def test_priority_classes_never_preempt(objects: list[dict[str, Any]]) -> None:
         "paceline-low",
         "paceline-normal",
         "paceline-high",
+        "paceline-placeholder",
     }
+    # Cluster Autoscaler adds no nodes for pods below -10.
+    assert one(objects, "PriorityClass", "paceline-placeholder")["value"] == -10
     assert all(
         item["preemptionPolicy"] == "Never" and isinstance(item["value"], int) for item in classes
     )
@@ -113,7 +116,6 @@ DEFAULTS = {
     "framework.launcher",
     "framework.processesPerReplica",
     "scheduling",
-    "scheduling.exclusiveNodes",
     "scheduling.gangTimeout",
     "failurePolicy",
     "failurePolicy.backoff",
@@ -145,6 +147,32 @@ def test_fields_that_came_later_have_no_default_in_the_schema() -> None:
     assert found == {f"spec.{field}" for field in DEFAULTS}
 
 
+def test_two_operators_stand_on_two_nodes_and_go_one_after_the_other(
+    objects: list[dict[str, Any]],
+) -> None:
+    spec = one(objects, "Deployment", "paceline-operator")["spec"]
+    assert spec["replicas"] == 2
+    rolling = {"maxUnavailable": 0, "maxSurge": 1}
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": rolling}
+    budget = one(objects, "PodDisruptionBudget", "paceline-operator")["spec"]
+    assert budget["maxUnavailable"] == 1 and budget["selector"] == spec["selector"]
+    (apart,) = spec["template"]["spec"]["affinity"]["podAntiAffinity"].values()
+    (term,) = (weighted["podAffinityTerm"] for weighted in apart)
+    assert term == {"topologyKey": "kubernetes.io/hostname", "labelSelector": spec["selector"]}
+
+
+def test_a_single_operator_has_no_budget_that_stops_a_drain() -> None:
+    alone = render("--set=operator.replicas=1")
+    assert one(alone, "Deployment", "paceline-operator")["spec"]["replicas"] == 1
+    assert not [item for item in alone if item["kind"] == "PodDisruptionBudget"]
+
+
+def test_no_webhook_stands_before_the_objects_of_others(objects: list[dict[str, Any]]) -> None:
+    """One that is down would stop what has nothing to do with Paceline."""
+    assert not [item["kind"] for item in objects if "Webhook" in item["kind"]]
+    assert not [item for item in objects if item["kind"] == "APIService"]
+
+
 def test_every_pod_of_a_workload_is_selected(objects: list[dict[str, Any]]) -> None:
     for item in objects:
         if item["kind"] in ("Deployment", "DaemonSet"):
@@ -159,6 +187,8 @@ def test_values_reach_the_objects() -> None:
         "--set=agent.probeSeconds=7",
         "--set=images.pullSecrets={one}",
         "--set=agent.namespace=elsewhere",
+        "--set=log.format=json",
+        "--set=log.level=warning",
     )
     operator = pod_of(objects, "Deployment", "paceline-operator")
     assert "--runtime-image=registry.example/runtime:1" in operator["containers"][0]["args"]
@@ -169,6 +199,8 @@ def test_values_reach_the_objects() -> None:
         "env"
     ]
     assert "--probe-seconds=7" in agent["containers"][0]["args"]
+    for pod in (operator, agent):
+        assert {"--log-format=json", "--log-level=warning"} <= set(pod["containers"][0]["args"])
     # Only the one-shot container may compute on a GPU.
     (look,) = agent["initContainers"]
     assert look["env"] == [
@@ -194,6 +226,7 @@ def test_the_agent_can_be_left_out() -> None:
         ("images.pullPolicy=Sometimes", "pullPolicy"),
         ("operator.replica=2", "replica"),
         ("agent.probeSeconds=0", "probeSeconds"),
+        ("log.format=xml", "format"),
         ("agent.privilegedLook=true", "privilegedLook"),
         ("agent.privilegedLook.enable=true", "privilegedLook"),
         ("agent.privilegedLook.keepDir=/run/../etc", "keepDir"),

@@ -223,7 +223,7 @@ def test_namespaces_carry_the_level_their_pods_need(objects: list[dict[str, Any]
 
 def test_nobody_has_a_wildcard_or_may_escalate(objects: list[dict[str, Any]]) -> None:
     roles = [item for item in objects if item["kind"] in ("Role", "ClusterRole")]
-    assert len(roles) == 5
+    assert len(roles) == 6
     for role in roles:
         for rule in role["rules"]:
             assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"], role[
@@ -258,10 +258,18 @@ def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]])
         "/nodes": {"list", "watch"},
         "/resourcequotas": {"list", "watch"},
         "scheduling.k8s.io/priorityclasses": {"list", "watch"},
+        "kueue.x-k8s.io/workloads": {"get", "list", "watch", "create", "delete"},
+        "kueue.x-k8s.io/workloads/status": {"patch"},
+        "kueue.x-k8s.io/localqueues": {"list", "watch"},
+        "kueue.x-k8s.io/resourceflavors": {"list", "watch"},
+        "kueue.x-k8s.io/workloadpriorityclasses": {"get"},
         "/persistentvolumeclaims": {"get"},
         "/persistentvolumes": {"get"},
         "storage.k8s.io/storageclasses": {"get"},
         "storage.k8s.io/csidrivers": {"get"},
+        "autoscaling.x-k8s.io/provisioningrequests": {"get", "list", "create", "delete"},
+        "autoscaling.x-k8s.io/capacitybuffers": {"get", "list", "create", "delete"},
+        "/podtemplates": {"create", "delete"},
         "events.k8s.io/events": {"create", "patch"},
     }
     assert rules(objects, "Role", "paceline-operator") == {
@@ -275,6 +283,9 @@ def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]])
         one(objects, "Role", "paceline-operator-agents")["metadata"]["namespace"]
         == "paceline-agents"
     )
+    autoscaler = "paceline-operator-autoscaler"
+    assert rules(objects, "Role", autoscaler) == {"/configmaps[cluster-autoscaler-status]": {"get"}}
+    assert one(objects, "Role", autoscaler)["metadata"]["namespace"] == "kube-system"
     assert (
         "--agent-namespace=paceline-agents"
         in pod_of(objects, "Deployment", "paceline-operator")["containers"][0]["args"]

@@ -6,6 +6,7 @@ its effect shows. The tests fail if the schema has a property that this table la
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,10 +16,11 @@ from kube import Object, Objects
 from schemas import ELEMENT, KEY, VALUE, merged
 
 GPUS = {"nvidia.com/gpu": "1"}
+COMPRESSION = "COMMUNICATION_COMPRESSION"
 LOSSY = {"acceleration": {"numerics": "Lossy", "communication": "Auto"}}
 WITH_GPU = {"roles": [{"template": {"spec": {"containers": [{"resources": {"limits": GPUS}}]}}}]}
 # Where the API server's rules let a property change.
-SUSPENDED, ALWAYS, NEVER = "suspended", "always", "never"
+SUSPENDED, QUEUED, ALWAYS, NEVER = "suspended", "queued", "always", "never"
 
 
 @dataclass
@@ -93,7 +95,20 @@ class Case:
             else:
                 empty: Any = [] if following == ELEMENT else {}
                 place = place[key] if part == ELEMENT else place.setdefault(key, empty)
+        return with_elastic(spec)
+
+
+def with_elastic(spec: Object) -> Object:
+    """The spec with replicas in each role, but in the one that is elastic."""
+    if "elastic" not in spec:
         return spec
+    roles = []
+    for role in spec["roles"]:
+        own = {key: value for key, value in role.items() if key != "replicas"}
+        if role["name"] != spec["elastic"]["role"]:
+            own["replicas"] = role.get("replicas", 1)
+        roles.append(own)
+    return {**spec, "roles": roles}
 
 
 BASE = job("base", replicas=2, processes=1)
@@ -108,6 +123,53 @@ def more_roles(*names: str) -> Object:
     return {"roles": [{}, *({**own, "name": name, "replicas": 1} for name in names)]}
 
 
+def rule(key: str) -> Look:
+    """A field of the first failure rule, as rank 0's launcher gets it."""
+    return lambda shown: json.loads(settings(shown.pods[0])["PACELINE_FAILURE_RULES"])[0][key]
+
+
+def with_rule(**fields: Any) -> Object:
+    return {"failurePolicy": {"rules": [{"action": "FailJob", **fields}]}}
+
+
+def condition_cases(key: str) -> dict[str, Case]:
+    """The cases of a rule's conditions, which the launcher gets as lists of texts."""
+
+    def look(place: int) -> Look:
+        return lambda shown: rule(key)(shown)[0][place]
+
+    path, needs = f"failurePolicy.rules[].{key}[]", with_rule(**{key: [{"type": "A"}]})
+    return {
+        f"{path}.type": Case(
+            "A", "B", changes=QUEUED, look=look(0), seen=("A", "B"), needs=needs, required=True
+        ),
+        f"{path}.status": Case(
+            "False", "Unknown", changes=QUEUED, look=look(1), seen=("False", "Unknown"), needs=needs
+        ),
+        f"{path}.reason": Case(
+            "C", "D", changes=QUEUED, look=look(2), seen=("C", "D"), needs=needs
+        ),
+    }
+
+
+def compression_cases(way: str, field: str, a: Any, b: Any, *seen: str) -> dict[str, Case]:
+    """A setting of one way to compress, which rank 0's launcher gets as a text."""
+    needs = {"acceleration": {**LOSSY["acceleration"], "compression": {way: {}}}}
+    path = f"acceleration.compression.{way}.{field}"
+    return {path: Case(a, b, look=setting(COMPRESSION), seen=(seen[0], seen[1]), needs=needs)}
+
+
+def pods_of(role: str) -> Look:
+    """How many pods the role has."""
+    return lambda shown: sum(
+        pod["metadata"]["labels"]["paceline.dev/role"] == role for pod in shown.pods
+    )
+
+
+ELASTIC = {
+    **more_roles("second"),
+    "elastic": {"role": "worker", "replicas": 3, "minReplicas": 1, "maxReplicas": 4},
+}
 LATER = more_roles("second", "third")
 LATER["roles"][2]["startAfter"] = "second"
 
@@ -171,20 +233,108 @@ CASES: dict[str, Case] = {
     f"{CONTAINER}.resources.requests{{}}": Case(
         "1", "2", look=resource("requests"), seen=("1", "2"), key="cpu"
     ),
-    "scheduling.queue": Case("left", "right", test="test_queue_decides_who_is_next"),
+    "elastic.role": Case(
+        "worker", "second", look=pods_of("worker"), seen=(3, 2), needs=ELASTIC, required=True
+    ),
+    "elastic.replicas": Case(
+        2,
+        3,
+        changes=ALWAYS,
+        look=pods_of("worker"),
+        seen=(2, 3),
+        needs=ELASTIC,
+        required=True,
+    ),
+    "elastic.minReplicas": Case(
+        1, 2, test="test_elastic_job_starts_within_its_bounds", needs=ELASTIC, required=True
+    ),
+    "elastic.maxReplicas": Case(
+        3, 4, test="test_elastic_job_starts_within_its_bounds", needs=ELASTIC, required=True
+    ),
+    "scheduling.queue": Case(
+        "left", "right", changes=QUEUED, test="test_queue_decides_who_is_next"
+    ),
     "scheduling.priorityClassName": Case(
         "low",
         "high",
+        changes=QUEUED,
         look=lambda s: s.pods[0]["spec"].get("priorityClassName"),
         seen=("low", "high"),
     ),
-    "scheduling.gangTimeout": Case("1s", "10m", test="test_gang_timeout_takes_the_set_back"),
-    "scheduling.exclusiveNodes": Case(True, False, look=nodes_used, seen=(2, 1)),
-    "failurePolicy.maxRestarts": Case(7, 0, look=setting("MAX_RESTARTS"), seen=("7", "0")),
-    "failurePolicy.backoff": Case("5s", "100ms", look=setting("BACKOFF"), seen=("5s", "100ms")),
-    "failurePolicy.gracePeriod": Case("7s", "1m", look=setting("GRACE_PERIOD"), seen=("7s", "60s")),
-    "failurePolicy.forceDeleteAfter": Case("1s", "1h", test="test_lost_node_is_left"),
-    "acceleration.profileRef": Case(
+    "scheduling.gangTimeout": Case(
+        "1s", "10m", changes=ALWAYS, test="test_gang_timeout_takes_the_set_back"
+    ),
+    "scheduling.podsPerNode": Case(1, 2, look=nodes_used, seen=(2, 1)),
+    "scheduling.provision": Case(
+        "Placeholders", "Disabled", test="test_waiting_job_asks_for_nodes"
+    ),
+    "topology.required": Case("Leaf", "Zone", test="test_required_leaf_is_waited_for"),
+    "failurePolicy.maxRestarts": Case(
+        7, 0, changes=QUEUED, look=setting("MAX_RESTARTS"), seen=("7", "0")
+    ),
+    "failurePolicy.maxDisruptions": Case(
+        0, 5, changes=ALWAYS, test="test_disruptions_have_a_bound"
+    ),
+    "failurePolicy.rules[].name": Case(
+        "one", "two", changes=QUEUED, look=rule("name"), seen=("one", "two"), needs=with_rule()
+    ),
+    "failurePolicy.rules[].action": Case(
+        "FailJob",
+        "Ignore",
+        changes=QUEUED,
+        look=rule("action"),
+        seen=("FailJob", "Ignore"),
+        needs=with_rule(),
+        required=True,
+    ),
+    "failurePolicy.rules[].roles[]": Case(
+        "second",
+        "third",
+        changes=QUEUED,
+        look=rule("roles"),
+        seen=(["second"], ["third"]),
+        needs={**more_roles("second", "third"), **with_rule(roles=["second"])},
+        required=True,
+    ),
+    "failurePolicy.rules[].exitCodes[]": Case(
+        2,
+        "64-113",
+        changes=QUEUED,
+        look=rule("exitCodes"),
+        seen=([2, 2], [64, 113]),
+        needs=with_rule(exitCodes=[1]),
+        required=True,
+    ),
+    "failurePolicy.rules[].signals[]": Case(
+        "SIGKILL",
+        11,
+        changes=QUEUED,
+        look=rule("signals"),
+        seen=([9], [11]),
+        needs=with_rule(signals=[1]),
+        required=True,
+    ),
+    "failurePolicy.rules[].reasons[]": Case(
+        "OOMKilled",
+        "Evicted",
+        changes=QUEUED,
+        look=rule("reasons"),
+        seen=(["OOMKilled"], ["Evicted"]),
+        needs=with_rule(reasons=["Exit"]),
+        required=True,
+    ),
+    **condition_cases("podConditions"),
+    **condition_cases("nodeConditions"),
+    "failurePolicy.backoff": Case(
+        "5s", "100ms", changes=QUEUED, look=setting("BACKOFF"), seen=("5s", "100ms")
+    ),
+    "failurePolicy.gracePeriod": Case(
+        "7s", "1m", changes=QUEUED, look=setting("GRACE_PERIOD"), seen=("7s", "60s")
+    ),
+    "failurePolicy.forceDeleteAfter": Case(
+        "1s", "1h", changes=ALWAYS, test="test_lost_node_is_left"
+    ),
+    "acceleration.runtimeProfileName": Case(
         "quick", "exact", look=told("profile"), seen=("quick", "exact")
     ),
     "acceleration.mode": Case("Auto", "Disabled", look=told("loader"), seen=("Auto", None)),
@@ -198,13 +348,16 @@ CASES: dict[str, Case] = {
     "acceleration.communication": Case(
         "Disabled", "Auto", look=told("communication"), seen=("Disabled", "Auto")
     ),
-    "acceleration.compression": Case(
-        "Int8",
-        "TopK:ratio=0.01",
-        look=told("compression"),
-        seen=("Int8", "TopK:ratio=0.01"),
-        needs=LOSSY,
+    "acceleration.compression.disabled": Case(
+        {}, {}, look=setting(COMPRESSION), seen=(None, None), needs=LOSSY, required=True
     ),
+    **compression_cases("fp16", "startStep", 9, 10, "FP16:start=9", "FP16:start=10"),
+    **compression_cases("bf16", "startStep", 2, 3, "BF16:start=2", "BF16:start=3"),
+    **compression_cases("int8", "startStep", 5, 6, "Int8:start=5", "Int8:start=6"),
+    **compression_cases("topK", "ratio", "0.01", "0.5", "TopK:ratio=0.01", "TopK:ratio=0.5"),
+    **compression_cases("topK", "startStep", 7, 8, "TopK:start=7", "TopK:start=8"),
+    **compression_cases("powerSGD", "rank", 1, 2, "PowerSGD:rank=1", "PowerSGD:rank=2"),
+    **compression_cases("powerSGD", "startStep", 3, 4, "PowerSGD:start=3", "PowerSGD:start=4"),
     "acceleration.precision": Case(
         "TF32", "O1", look=told("precision"), seen=("TF32", "O1"), needs=LOSSY
     ),

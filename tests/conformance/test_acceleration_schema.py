@@ -25,15 +25,16 @@ def create(kube: Kube, kind: str, name: str, acceleration: Any) -> Object:
 
 @pytest.mark.parametrize("kind", ["TrainingJob", "RuntimeProfile"])
 def test_it_is_kept_as_it_is_spelled(admin: Kube, kind: str) -> None:
-    texts = (
-        "Int8",
-        "BF16:start=2",
-        "TopK:ratio=0.01,start=20",
-        "TopK:start=3",
-        "PowerSGD:rank=4,start=1000",
+    ways: tuple[Object, ...] = (
+        {"fp16": {}},
+        {"bf16": {"startStep": 2}},
+        {"int8": {"startStep": 999_999_999}},
+        {"topK": {"ratio": "0.01", "startStep": 20}},
+        {"topK": {"ratio": "0.000001"}},
+        {"powerSGD": {"rank": 4, "startStep": 1000}},
     )
-    for number, text in enumerate(texts):
-        asked = {**LOSSY, "communication": "Auto", "compression": text}
+    for number, way in enumerate(ways):
+        asked = {**LOSSY, "communication": "Auto", "compression": way}
         assert create(admin, kind, f"kept-{number}", asked)["spec"]["acceleration"] == asked
     create(
         admin,
@@ -41,7 +42,7 @@ def test_it_is_kept_as_it_is_spelled(admin: Kube, kind: str) -> None:
         "kept-off",
         {
             "mode": "Disabled",
-            "compression": "Disabled",
+            "compression": {"disabled": {}},
             "precision": "Disabled",
             "cudaGraph": "Disabled",
         },
@@ -55,16 +56,24 @@ def test_it_is_kept_as_it_is_spelled(admin: Kube, kind: str) -> None:
 @pytest.mark.parametrize(
     ("acceleration", "words"),
     [
-        ({"compression": "Int8"}, "write numerics: Lossy beside it, or remove compression"),
-        ({"compression": "FP16", "numerics": "Reordered"}, "write numerics: Lossy beside it"),
+        ({"compression": {"int8": {}}}, "write numerics: Lossy beside it, or remove compression"),
+        ({"compression": {"fp16": {}}, "numerics": "Reordered"}, "write numerics: Lossy beside it"),
         (
-            {**LOSSY, "compression": "FP16", "communication": "Disabled"},
+            {**LOSSY, "compression": {"fp16": {}}, "communication": "Disabled"},
             "contradicts communication: Disabled",
         ),
-        ({**LOSSY, "compression": "FP16", "mode": "Disabled"}, "mode: Disabled contradicts"),
-        ({**LOSSY, "compression": "TopK:ratio=2"}, "spec.acceleration.compression"),
-        ({**LOSSY, "compression": "PowerSGD:start=1"}, "spec.acceleration.compression"),
-        ({**LOSSY, "compression": "zip"}, "spec.acceleration.compression"),
+        ({**LOSSY, "compression": {"fp16": {}}, "mode": "Disabled"}, "mode: Disabled contradicts"),
+        ({**LOSSY, "compression": {}}, "write exactly one of disabled, fp16, bf16, int8, topK"),
+        ({**LOSSY, "compression": {"fp16": {}, "int8": {}}}, "write exactly one of disabled"),
+        ({**LOSSY, "compression": {"fp16": {}, "disabled": {}}}, "write exactly one of disabled"),
+        ({**LOSSY, "compression": {"topK": {"ratio": "2"}}}, "compression.topK.ratio"),
+        ({**LOSSY, "compression": {"topK": {"ratio": "0.10"}}}, "compression.topK.ratio"),
+        ({**LOSSY, "compression": {"topK": {"ratio": 0.1}}}, "compression.topK.ratio"),
+        (
+            {**LOSSY, "compression": {"powerSGD": {"startStep": 1}}},
+            "compression.powerSGD.startStep",
+        ),
+        ({**LOSSY, "compression": "Int8"}, "spec.acceleration.compression"),
         ({"precision": "O1"}, "write numerics: Lossy beside it, or remove precision"),
         ({**LOSSY, "precision": "TF32", "mode": "Disabled"}, "mode: Disabled contradicts"),
         ({**LOSSY, "precision": "O3"}, "spec.acceleration.precision"),

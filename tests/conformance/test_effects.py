@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_properties import BASE, CASES, Case, Shown, pin_of
+from job_properties import BASE, CASES, Case, Shown, pin_of, with_elastic
 from jobs import JobHandle
-from kube import Kube, Object
+from kube import ApiError, Kube, Object
 from schemas import merged
 from test_properties import spec_properties
 from testbed import Operator
@@ -103,7 +103,8 @@ def write(handle: JobHandle, spec: Object) -> None:
 
 
 def replicas(spec: Object) -> int:
-    return sum(role["replicas"] for role in spec["roles"])
+    elastic = spec.get("elastic", {}).get("replicas", 0)
+    return sum(role.get("replicas", elastic) for role in spec["roles"])
 
 
 def shown(handle: JobHandle, spec: Object) -> Shown | None:
@@ -213,11 +214,23 @@ def wait_pods(handle: JobHandle, what: str, count: int) -> None:
     )
 
 
+def wait_counts(handle: JobHandle, ready: int) -> None:
+    """Of two pods so many run, and kubectl's column says the same as the numbers."""
+
+    def told() -> bool:
+        status = handle.status
+        counts = (status.get("readyPods"), status.get("totalPods"), status.get("ready"))
+        return counts == (ready, 2, f"{ready}/2")
+
+    handle.kube.wait(f"{handle.name}: {ready} of 2 pods run", told, SPACE, timeout=60)
+
+
 def test_suspended_job_has_no_pods(kube: Kube) -> None:
     handle = started(kube, "suspends")
     for suspended, pods in ((True, 0), (False, 2), (True, 0)):
         kube.patch("trainingjobs", SPACE, "suspends", {"spec": {"suspend": suspended}})
         wait_pods(handle, f"suspend: {suspended}", pods)
+    assert not {"readyPods", "totalPods", "ready"} & handle.status.keys(), handle.status
 
 
 def test_job_of_another_manager_is_left_alone(kube: Kube) -> None:
@@ -281,13 +294,37 @@ def test_lost_node_is_left(kube: Kube) -> None:
     tell_node(kube, node, "True")
 
 
+def test_disruptions_have_a_bound(kube: Kube) -> None:
+    """Two jobs lose a pod to an eviction. One of them allows none."""
+    evicted = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource."}
+    handles = {}
+    for name, most in (("none-left", 0), ("some-left", 5)):
+        handles[name] = started(kube, name, failurePolicy={"maxDisruptions": most})
+        bind(handles[name])
+        write_pods(handles[name], "Running")
+        handles[name].wait_phase("Running", timeout=60)
+        pod = handles[name].pod_names()[1]
+        kube.patch("pods", SPACE, pod, {"status": evicted}, "status")
+    status = handles["none-left"].wait_phase("Failed", timeout=60)
+    assert status["reason"] == "DisruptionsExhausted", status
+    kept = handles["some-left"]
+    kube.wait("it counts", lambda: kept.status.get("disruptions") == 1, SPACE, timeout=60)
+    assert kept.status["restarts"] == 0
+    for handle in handles.values():
+        drop(handle)
+
+
 def test_end_cleans_up_and_forgets(kube: Kube) -> None:
     """Both fields may change after the end."""
     handle = started(kube, "ends", cleanPodPolicy="None", ttlAfterFinished="1h")
     bind(handle)
     write_pods(handle, "Running")
+    handle.wait_phase("Running", timeout=60)
+    wait_counts(handle, 2)
     write_pods(handle, "Succeeded")
-    handle.wait_phase("Succeeded", timeout=60)
+    status = handle.wait_phase("Succeeded", timeout=60)
+    assert status["queue"] == SPACE, "a job that names no queue is in that of its namespace"
+    wait_counts(handle, 0)
     assert len(handle.pods()) == 2
     kube.patch("trainingjobs", SPACE, "ends", {"spec": {"cleanPodPolicy": "All"}})
     wait_pods(handle, "cleanPodPolicy: All", 0)
@@ -298,6 +335,59 @@ def test_end_cleans_up_and_forgets(kube: Kube) -> None:
         SPACE,
         timeout=60,
     )
+
+
+def test_elastic_job_starts_within_its_bounds(kube: Kube) -> None:
+    """Of eight nodes each takes one pod. A job that wants nine gets eight, unless it needs nine."""
+    wide = {"scheduling": {"podsPerNode": 1}}
+    handles = {}
+    for name, fewest in (("smaller", 1), ("waits", 9)):
+        bounds = {"role": "worker", "replicas": 9, "minReplicas": fewest, "maxReplicas": 9}
+        spec = with_elastic(merged(BASE["spec"], {**wide, "elastic": bounds}))
+        handles[name] = create(kube, name, spec)
+    wait_pods(handles["smaller"], "as many pods as there are nodes", 8)
+    elastic = handles["smaller"].status["elastic"]
+    assert elastic["replicas"] == 8 and "8 of 9 replicas" in elastic["message"], elastic
+    assert elastic["selector"].endswith("paceline.dev/role=worker"), elastic
+    handles["waits"].wait_phase("Queued", timeout=60)
+    with pytest.raises(ApiError) as caught:
+        scale = {"spec": {"replicas": 10}}
+        kube.patch("trainingjobs", SPACE, "smaller", scale, "scale")
+    assert "replicas must be from minReplicas to maxReplicas" in caught.value.message
+    for handle in handles.values():
+        drop(handle)
+
+
+def test_priority_of_a_waiting_job_may_change(kube: Kube) -> None:
+    """Both tokens are held, and two jobs wait for one. The younger one gets a higher priority."""
+
+    def wants(name: str, priority: str) -> JobHandle:
+        limits = {"limits": {"example.com/token": "1"}}
+        spec = {"containers": [{"resources": limits}]}
+        change = {
+            "roles": [{"replicas": 1, "template": {"spec": spec}}],
+            "scheduling": {"priorityClassName": priority},
+        }
+        return create(kube, name, merged(BASE["spec"], change))
+
+    def change(name: str, **scheduling: str) -> None:
+        kube.patch("trainingjobs", SPACE, name, {"spec": {"scheduling": scheduling}})
+
+    holders = [wants("holds-one", "high"), wants("holds-two", "high")]
+    for handle in holders:
+        wait_pods(handle, "it holds a token", 1)
+    waiting = [wants("waits-older", "low"), wants("waits-younger", "low")]
+    for handle in waiting:
+        handle.wait_condition("Placed", "False", "WaitingForRoom", timeout=60)
+    change("waits-younger", priorityClassName="high")
+    with pytest.raises(ApiError) as caught:
+        change("holds-one", priorityClassName="low")
+    assert "only while the job is queued or suspended" in caught.value.message
+    drop(holders[0])
+    wait_pods(waiting[1], "it has the higher priority", 1)
+    assert waiting[0].pods() == []
+    for handle in (*waiting, holders[1]):
+        drop(handle)
 
 
 def test_queue_decides_who_is_next(kube: Kube) -> None:
@@ -319,8 +409,54 @@ def test_queue_decides_who_is_next(kube: Kube) -> None:
     for name, queue in (("waits-a", "a"), ("waits-b", "b")):
         waiting.append(wants(name, queue))
         waiting[-1].wait_condition("Placed", "False", "WaitingForRoom", timeout=60)
+        assert waiting[-1].status["queue"] == queue
     drop(holders[1])
     wait_pods(waiting[1], "it is next", 1)
     assert waiting[0].pods() == []
     for handle in (*holders, *waiting):
         drop(handle)
+
+
+def test_waiting_job_asks_for_nodes(kube: Kube) -> None:
+    """Two jobs that no node has room for: one holds its place by pods, the other only waits."""
+    body = {"metadata": {"name": "paceline-placeholder"}, "value": -10, "preemptionPolicy": "Never"}
+    kube.create("priorityclasses", "", body)
+
+    def placeholders(name: str) -> list[Object]:
+        return kube.list("pods", SPACE, labelSelector=f"paceline.dev/placeholder-for={name}")
+
+    no_node = {"roles": [{"template": {"spec": {"nodeSelector": {"pool": "none"}}}}]}
+    handles = []
+    for name, way in (("silent", "Disabled"), ("asks", "Placeholders")):
+        change = merged({"scheduling": {"provision": way}}, no_node)
+        handles.append(create(kube, name, merged(BASE["spec"], change)))
+    kube.wait(
+        "a placeholder for each replica", lambda: len(placeholders("asks")) == 2, SPACE, timeout=60
+    )
+    assert placeholders("silent") == []
+    for handle in handles:
+        assert handle.pods() == []
+        drop(handle)
+    for pod in placeholders("asks"):
+        kube.delete("pods", SPACE, pod["metadata"]["name"], gracePeriodSeconds="0")
+
+
+def test_required_leaf_is_waited_for(kube: Kube) -> None:
+    """Two nodes are under two leaves, and then under one."""
+
+    def put_under(node: str, leaf: str | None) -> None:
+        kube.patch("nodes", "", node, {"metadata": {"labels": {"paceline.dev/leaf": leaf}}})
+
+    put_under("effects-5", "left")
+    put_under("effects-6", "right")
+    change = {"scheduling": {"podsPerNode": 1}, "topology": {"required": "Leaf"}}
+    handle = create(kube, "close", merged(BASE["spec"], change))
+    waits = handle.wait_condition("Placed", "False", "TooLarge", timeout=60)
+    assert "no leaf has room for all 2 pods of worker: the roomiest takes 1" in waits["message"]
+    put_under("effects-6", "left")
+    wait_pods(handle, "one leaf has room", 2)
+    assert {pin_of(pod) for pod in handle.pods()} == {"effects-5", "effects-6"}
+    assert handle.status["placement"]["where"] == "2 nodes in leaf left"
+    drop(handle)
+    for node in ("effects-5", "effects-6"):
+        put_under(node, None)

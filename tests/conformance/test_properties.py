@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from agents import Account, apply, fabric
-from job_properties import ALWAYS, BASE, CASES, NEVER, SUSPENDED
+from job_properties import ALWAYS, BASE, CASES, NEVER, QUEUED
 from kube import ApiError, Kube, Object
 from schemas import ELEMENT, KEY, VALUE, Property, kind_of, merged, properties, wrong_types
 
@@ -197,10 +197,20 @@ def replace(kube: Kube, name: str, spec: Object) -> str:
     return ""
 
 
+def check_changes(kube: Kube, name: str, job: str, specs: list[Object]) -> None:
+    """Each spec is accepted after the one before, and stored as it is written."""
+    for spec in specs:
+        refusal = replace(kube, job, spec)
+        assert not refusal, f"{name}: {refusal}"
+        stored = kube.get("trainingjobs", SPACE, job)["spec"]
+        assert merged(stored, spec) == stored, f"{name}: {spec} is stored as {stored}"
+
+
 def test_changes_of_a_job(server: Kube) -> None:
-    """A -> B -> A of each property, and its removal: while the job runs and while it is suspended.
-    What may not change now is refused by name, and what may is stored as it is written.
+    """A -> B -> A of each property, and its removal: while the job runs, while it is queued and
+    while it is suspended. What may not change now is refused by name.
     """
+    refusals = {NEVER: "managedBy is decided", QUEUED: "while the job is queued or suspended"}
     paths = {str(prop): prop.path for prop in spec_properties()}
     for number, (name, case) in enumerate(CASES.items()):
         job, path = f"change-{number}", paths[name]
@@ -210,22 +220,18 @@ def test_changes_of_a_job(server: Kube) -> None:
         running = [{**others, **case.document(path, value)} for value in values]
         body = {**left_alone(job), "spec": running[0]}
         server.create("trainingjobs", SPACE, body)
-        for spec in running[1:]:
-            if spec == running[0]:
-                continue  # every change before was refused, or this takes the last one back
-            refusal = replace(server, job, spec)
-            if case.changes == ALWAYS:
-                assert not refusal, f"{name}: {refusal}"
-            else:
-                assert (
-                    path[0] in refusal
-                    and "may change only while" in refusal
-                    or (case.changes == NEVER and "managedBy is decided" in refusal)
-                ), f"{name} of a running job: {refusal}"
-        if case.changes != SUSPENDED:
+        server.patch("trainingjobs", SPACE, job, {"status": {"phase": "Running"}}, "status")
+        if case.changes == ALWAYS:
+            check_changes(server, name, job, running)
             continue
-        for spec in ({**spec, "suspend": True} for spec in running):
+        words = refusals.get(case.changes, "may change only while the job is suspended")
+        for spec in (spec for spec in running[1:] if spec != running[0]):
             refusal = replace(server, job, spec)
-            assert not refusal, f"{name}: {refusal}"
-            stored = server.get("trainingjobs", SPACE, job)["spec"]
-            assert merged(stored, spec) == stored, f"{name}: {spec} is stored as {stored}"
+            assert path[0] in refusal and words in refusal, f"{name} of a running job: {refusal}"
+        if case.changes == NEVER:
+            continue
+        if case.changes == QUEUED:
+            server.patch("trainingjobs", SPACE, job, {"status": {"phase": "Queued"}}, "status")
+            check_changes(server, name, job, [*running, running[0]])
+            server.patch("trainingjobs", SPACE, job, {"status": {"phase": "Running"}}, "status")
+        check_changes(server, name, job, [{**spec, "suspend": True} for spec in running])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
-from jobs import JobHandle
+from jobs import JobHandle, own_namespace
 from kube import Kube, Object
 from testbed import CLUSTER, ROOT, Cluster, Operator, run
 
@@ -85,19 +85,8 @@ def operator(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
 
 @pytest.fixture
 def namespace(kube: Kube) -> Iterator[str]:
-    """A namespace of its own. It goes when the test ends; the next test does not wait for that, but
-    needs the room.
-    """
-    name = f"e2e-{os.getpid()}-{next(numbers)}"
-    kube.create("namespaces", "", {"metadata": {"name": name}})
-    kube.wait(
-        "the default service account", lambda: kube.find("serviceaccounts", name, "default"), name
-    )
-    yield name
-    for item in kube.list("trainingjobs", name):
-        kube.delete("trainingjobs", name, item["metadata"]["name"], propagationPolicy="Background")
-    kube.delete("namespaces", "", name)
-    kube.wait(f"no pod is left in {name}", lambda: not kube.list("pods", name), name)
+    with own_namespace(kube, f"e2e-{os.getpid()}-{next(numbers)}") as name:
+        yield name
 
 
 @pytest.fixture

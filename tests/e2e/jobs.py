@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -227,3 +229,19 @@ class JobHandle:
 
     def delete(self) -> None:
         self.kube.delete("trainingjobs", self.namespace, self.name, propagationPolicy="Background")
+
+
+@contextmanager
+def own_namespace(kube: Kube, name: str) -> Iterator[str]:
+    """A namespace of its own. It goes when the test ends; the next test does not wait for that, but
+    needs the room.
+    """
+    kube.create("namespaces", "", {"metadata": {"name": name}})
+    kube.wait(
+        "the default service account", lambda: kube.find("serviceaccounts", name, "default"), name
+    )
+    yield name
+    for item in kube.list("trainingjobs", name):
+        kube.delete("trainingjobs", name, item["metadata"]["name"], propagationPolicy="Background")
+    kube.delete("namespaces", "", name)
+    kube.wait(f"no pod is left in {name}", lambda: not kube.list("pods", name), name)

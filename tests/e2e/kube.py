@@ -27,6 +27,7 @@ Objects = list[Object]  # Kube.list hides the type within its class
 Answer = TypeVar("Answer")
 
 CORE = "/api/v1"
+LONGEST_IDLE_S = 30
 JOBS = "/apis/paceline.dev/v1alpha1"
 GROUPS = {
     "trainingjobs": JOBS,
@@ -55,6 +56,8 @@ class Kube:
     """One cluster, reached with the client certificate (or token) of a kubeconfig. Not shared
     between threads.
     """
+
+    timeout_s = 20.0  # of one request
 
     def __init__(self, kubeconfig: Path, headers: dict[str, str] | None = None) -> None:
         """Further headers go with every request: those that impersonate somebody, say."""
@@ -85,6 +88,7 @@ class Kube:
                 file.flush()
                 self._tls.load_cert_chain(file.name)
         self._connection: http.client.HTTPSConnection | None = None
+        self._used = 0.0
 
     def again(self) -> Kube:
         """The same cluster on a connection of its own, for another thread."""
@@ -132,15 +136,19 @@ class Kube:
         raise AssertionError("unreachable")
 
     def _request(self, method: str, path: str, body: Any, content_type: str, raw: bool) -> Any:
+        # The server closes idle connections, and a write is not repeated.
+        if time.monotonic() - self._used > LONGEST_IDLE_S:
+            self.close()
         if self._connection is None:
             self._connection = http.client.HTTPSConnection(
-                self._host, self._port, timeout=20, context=self._tls
+                self._host, self._port, timeout=self.timeout_s, context=self._tls
             )
         headers = {**self._headers, **({"Content-Type": content_type} if content_type else {})}
         payload = None if body is None else json.dumps(body)
         self._connection.request(method, path, payload, headers)
         response = self._connection.getresponse()
         text = response.read().decode(errors="replace")
+        self._used = time.monotonic()
         if response.status >= 300:
             try:
                 message = json.loads(text).get("message", text)

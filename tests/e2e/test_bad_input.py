@@ -94,10 +94,14 @@ def test_running_job_cannot_change_shape(kube: Kube, namespace: str) -> None:
             in caught.value.message
         ), what
     with pytest.raises(ApiError) as caught:
+        kube.patch("trainingjobs", namespace, "fixed", {"spec": {"successPolicy": "RankZero"}})
+    assert "successPolicy" in caught.value.message and "suspend" in caught.value.message
+    kube.patch("trainingjobs", namespace, "fixed", {"status": {"phase": "Running"}}, "status")
+    with pytest.raises(ApiError) as caught:
         kube.patch(
             "trainingjobs", namespace, "fixed", {"spec": {"failurePolicy": {"maxRestarts": 9}}}
         )
-    assert "failurePolicy" in caught.value.message and "suspend" in caught.value.message
+    assert "only while the job is queued or suspended" in caught.value.message
     with pytest.raises(ApiError) as caught:
         kube.patch("trainingjobs", namespace, "fixed", {"spec": {"acceleration": {}}})
     assert "acceleration may change only while the job is suspended" in caught.value.message
@@ -124,7 +128,7 @@ def test_columns_and_crd_size(kube: Kube, namespace: str) -> None:
     shown = " ".join(header)
     assert shown == "NAME PHASE READY STEP STEP TIME BOTTLENECK RESTARTS AGE", shown
     wide = kube.kubectl("get", "tj", "-n", namespace, "-o", "wide").splitlines()[0].split()
-    assert wide[-2:] == ["QUEUE", "REASON"]
+    assert wide[-3:] == ["QUEUE", "PLACEMENT", "REASON"]
     for name in ("trainingjobs", "nodefabrics", "runtimeprofiles"):
         text = kube.kubectl("get", "crd", f"{name}.paceline.dev", "-o", "json")
         assert len(text) < 200_000, f"CRD {name} has {len(text)} bytes"

@@ -90,6 +90,32 @@ def test_spent_budget_fails_with_the_culprit(kube: Kube, submit: Submit) -> None
     )
 
 
+def test_a_rule_moves_a_rank_to_another_node(submit: Submit) -> None:
+    """Exit code 77 stands for a node that the program trusts no more."""
+    script = """
+    [ "$RANK" = 1 ] && [ "$PACELINE_ATTEMPT" = 0 ] && exit 77
+    exit 0
+    """
+    rules = [{"name": "bad-node", "exitCodes": [77], "action": "ReplaceNode"}]
+    policy = {"gracePeriod": "1s", "maxRestarts": 0, "rules": rules}
+    handle = submit(job("moved", script, replicas=2, failurePolicy=policy))
+    status = handle.wait_phase("Succeeded")
+    assert status["restarts"] == 0 and status["disruptions"] == 1, status
+    excluded = status["excludedNodes"][0]
+    assert "failurePolicy.rules[0] (bad-node) says ReplaceNode" in excluded["message"], excluded
+    assert status["roles"][0]["incarnations"] == [0, 1]
+
+
+def test_a_rule_fails_a_job_with_restarts_left(submit: Submit) -> None:
+    rules = [{"name": "config", "exitCodes": ["2-3"], "action": "FailJob"}]
+    policy = {"gracePeriod": "1s", "maxRestarts": 3, "rules": rules}
+    handle = submit(job("ruled", "exit 2", failurePolicy=policy))
+    status = handle.wait_phase("Failed")
+    assert status["restarts"] == 0, status
+    assert status["culprit"]["rule"] == "failurePolicy.rules[0] (config) says FailJob"
+    assert "exited with code 2" in status["message"], status["message"]
+
+
 GROW = """
 echo "rank $RANK attempt $PACELINE_ATTEMPT started at 0"
 if [ "$PACELINE_ATTEMPT" = 0 ] && [ "$RANK" = 1 ]; then

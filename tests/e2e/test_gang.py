@@ -30,7 +30,8 @@ def test_job_waits_for_the_profile_that_it_names(
     kube: Kube, submit: Submit, namespace: str
 ) -> None:
     profile = f"quick-{namespace}"
-    handle = submit(job("profiled", UNTIL_TOLD, replicas=1, acceleration={"profileRef": profile}))
+    named = {"runtimeProfileName": profile}
+    handle = submit(job("profiled", UNTIL_TOLD, replicas=1, acceleration=named))
     handle.wait_condition("Placed", "False", "RuntimeProfileNotFound")
     assert profile in handle.condition("Placed")["message"] and handle.pods() == []
     body = {
@@ -77,7 +78,7 @@ def test_pods_come_together_and_go_after_success(
     handle = submit(body)
     handle.wait_started(0, 6)
     status = handle.wait_phase("Running")
-    assert status["ready"] == "3/3"
+    assert (status["ready"], status["readyPods"], status["totalPods"]) == ("3/3", 3, 3)
     pods = handle.pods()
     assert [pod["metadata"]["name"] for pod in pods] == [f"together-worker-{i}-0" for i in range(3)]
     assert all(pod["spec"]["hostname"] == f"together-worker-{i}" for i, pod in enumerate(pods))

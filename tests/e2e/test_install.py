@@ -274,7 +274,7 @@ def test_required_gpu_direct_waits_for_the_agents_word_and_leaves_a_node_that_do
         )
         kube.wait(
             "it says why it waits",
-            lambda: "preflight failed" in handle.condition("Placed")["message"],
+            lambda: "2 where this job failed" in handle.condition("Placed")["message"],
             namespace,
         )
         assert handle.condition("PreflightPassed")["status"] == "False"

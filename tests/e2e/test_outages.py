@@ -19,15 +19,7 @@ def test_node_cut_off(kube: Kube, cluster: Cluster, submit: Submit, namespace: s
     another node.
     """
     policy = {"gracePeriod": "2s", "forceDeleteAfter": "5s", "maxRestarts": 0}
-    handle = submit(
-        job(
-            "island",
-            UNTIL_TOLD,
-            replicas=2,
-            failurePolicy=policy,
-            scheduling={"exclusiveNodes": False},
-        )
-    )
+    handle = submit(job("island", UNTIL_TOLD, replicas=2, failurePolicy=policy))
     handle.wait_started(0, 2)
     handle.wait_phase("Running")
     placed = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in handle.pods()}

@@ -9,7 +9,7 @@ import pytest
 from cases import Case, check
 
 CASES = [
-    Case("jax", "jax", "jax", "collective"),
+    Case("jax", "jax", "jax", "collective", phases=("compute_undivided", "data_wait")),
     Case("deepspeed", "deepspeed", "deepspeed", "ZeRO stage 1", phases=("backward", "optimizer")),
     Case("horovod", "horovod", "horovod", "Gloo", phases=("backward", "optimizer")),
     Case("mpi", "mpi4py", "mpi4py", "mpirun", ranks=4, victim="OMPI_COMM_WORLD_RANK=1"),
@@ -44,7 +44,7 @@ CASES = [
         "paddle",
         "paddlepaddle",
         "collective",
-        phases=("compute_undivided", "data_wait"),
+        phases=("data_wait", "forward", "backward", "optimizer"),
     ),
     Case("mindspore", "mindspore", "mindspore", "scheduler, workers"),
 ]

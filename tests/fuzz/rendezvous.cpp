@@ -28,6 +28,7 @@ void lines(std::string_view text) {
              .token = "token",
              .node_count = 2,
              .max_restarts = 2,
+             .rules = {},
              .master_port = [](int) { return std::uint16_t{29500}; },
              .port_base = [](int) { return std::uint16_t{25000}; }});
   SteadyTime now{std::chrono::hours(1)};

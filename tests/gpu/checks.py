@@ -9,7 +9,9 @@ import faulthandler
 import json
 import os
 import signal
+import statistics
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,6 +35,19 @@ def emit(row: Mapping[str, Any]) -> None:
         print(json.dumps(row), flush=True)
 
 
+def overhead(ratios: list[float]) -> tuple[dict[str, Any], float]:
+    """What a row says of pairs of times, and the least that the overhead may be.
+
+    It is the median, with its 95 % interval by the binomial law of the pairs' order. That assumes
+    nothing of their noise, which on a shared host has heavy tails.
+    """
+    ordered = sorted(100 * ratio for ratio in ratios)
+    outside = max(0, int(len(ordered) / 2 - 0.98 * len(ordered) ** 0.5) - 1)
+    low, high = ordered[outside], ordered[-1 - outside]
+    told = {"overhead_percent": statistics.median(ordered), "interval_percent": [low, high]}
+    return {**told, "pairs": len(ordered)}, low / 100
+
+
 def run(checks: list[Check]) -> int:
     """0 where all passed, else 1."""
     faulthandler.register(signal.SIGTERM, chain=True)  # where its time was up, it says in what
@@ -40,13 +55,14 @@ def run(checks: list[Check]) -> int:
     failed: list[str] = []
     for function in checks:
         name = function.__name__.replace("_", " ")
+        began = time.monotonic()
         try:
             function()
             torch.cuda.synchronize()
-            print(f"passed: {name}")
+            print(f"passed: {name}, {time.monotonic() - began:.1f} s")
         except Exception:
             failed.append(name)
-            print(f"FAILED: {name}\n{traceback.format_exc()}")
+            print(f"FAILED: {name}, {time.monotonic() - began:.1f} s\n{traceback.format_exc()}")
     print(paceline.explain())
     print(f"{len(checks) - len(failed)} checks passed, {len(failed)} failed")
     emit({"checks": Path(sys.argv[0]).stem, "passed": len(checks) - len(failed), "failed": failed})

@@ -64,7 +64,7 @@ def test_a_class_leaves_out_what_exceeds_it(build: Path, tmp_path: Path) -> None
 def test_what_loses_precision_reaches_the_program_with_its_class(
     build: Path, tmp_path: Path
 ) -> None:
-    spec = {"mode": "Manual", "numerics": "Lossy", "compression": "PowerSGD:rank=2"}
+    spec = {"mode": "Manual", "numerics": "Lossy", "compression": {"powerSGD": {"rank": 2}}}
     spec |= {"precision": "O1", "cudaGraph": "Disabled"}
     told = explained(build, tmp_path, {"acceleration": spec})
     assert told["communication"] == "on (compression PowerSGD:rank=2,start=1000)", told

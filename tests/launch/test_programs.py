@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -30,6 +31,13 @@ def test_help_is_an_answer_and_an_unknown_flag_a_wrong_use(
     assert (wrong.returncode, wrong.stdout) == (USAGE, ""), wrong
     assert wrong.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_operator_reconciles_several_jobs_at_once(build: Path, tmp_path: Path) -> None:
+    """Unless it is told otherwise."""
+    told = answer([build / "bin" / "paceline-operator", "--help"], tmp_path).stdout
+    (workers,) = re.findall(r"--workers .*=(\d+)", told)
+    assert int(workers) >= 4, told
 
 
 def test_all_tell_the_same_version(build: Path, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The modules of scripts/ and bench/reach are imported from there."""
+"""The modules of scripts/, bench/reach and tests/reliability are imported from there."""
 
 from __future__ import annotations
 
@@ -11,4 +11,5 @@ sys.path[:0] = [
     str(ROOT / "scripts"),
     str(ROOT / "bench" / "reach"),
     str(ROOT / "bench" / "reach" / "versions"),
+    str(ROOT / "tests" / "reliability"),
 ]

@@ -96,7 +96,10 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def operator(grown: Path) -> Path:
     """The operator's reading of spec.acceleration, compiled with the grown contract."""
     (grown / "main.cpp").write_text(PROGRAM)
-    sources = [f"operator/api/{name}.cpp" for name in ("acceleration", "object_reader")]
+    sources = [
+        f"operator/api/{name}.cpp"
+        for name in ("acceleration", "features/compression", "object_reader")
+    ]
     sources += ["operator/api/field_error.cpp", "common/base/duration.cpp"]
     include = [f"-I{grown}", f"-I{ROOT}"]  # the grown contract hides the committed one
     command: list[str | Path] = ["g++", "-std=c++23", "-O0", *include]

@@ -37,7 +37,8 @@ def complaints(root: Path, files: dict[str, str]) -> list[str]:
 def test_what_is_within_the_limits_is_accepted(tree: Path) -> None:
     files = {f"src/f{n}.cpp": "\n" * 80 for n in range(25)}
     fixtures = {f"tests/fixtures/f{n}": "\n" * 900 for n in range(40)}
-    assert complaints(tree, files | fixtures | {"docs/long.md": "\n" * 900}) == []
+    made = {"src/made/names.hpp": "// Made by scripts/contract." + "\n" * 900}
+    assert complaints(tree, files | fixtures | made | {"docs/long.md": "\n" * 900}) == []
 
 
 def test_long_functions_sources_and_full_folders_are_named(tree: Path) -> None:

@@ -53,6 +53,10 @@ std::optional<std::string> seen_through(Defect defect, const kube::Resource& res
     json job = json::parse(object);
     job["spec"]["failurePolicy"]["maxRestarts"] = 50;
     return job.dump();
+  } else if (defect == Defect::kForgetsTheRules && is(resource, kube::kTrainingJobs)) {
+    json job = json::parse(object);
+    job["spec"]["failurePolicy"].erase("rules");
+    return job.dump();
   } else if (defect == Defect::kCleansEverything && is(resource, kube::kTrainingJobs)) {
     json job = json::parse(object);
     job["spec"]["cleanPodPolicy"] = "All";
@@ -79,11 +83,19 @@ std::optional<std::string> seen_through(Defect defect, const kube::Resource& res
     json node = json::parse(object);
     node["spec"]["taints"] = json::array();
     return node.dump();
+  } else if (defect == Defect::kIgnoresTheLevel && is(resource, kube::kTrainingJobs)) {
+    json job = json::parse(object);
+    job["spec"].erase("topology");
+    return job.dump();
   } else if (defect == Defect::kIgnoresForeignPods && is(resource, kube::kPods)) {
     if (!json::parse(object)["metadata"].contains("ownerReferences")) return std::nullopt;
   } else if (defect == Defect::kForgetsThePlacedSpec && is(resource, kube::kTrainingJobs)) {
     json job = json::parse(object);
     if (job.contains(kPlacedSpec)) job.at(kPlacedSpec.parent_pointer()).erase(kPlacedSpec.back());
+    return job.dump();
+  } else if (defect == Defect::kForgetsTheTime && is(resource, kube::kTrainingJobs)) {
+    json job = json::parse(object);
+    if (job.contains("status")) job["status"].erase("goodput");
     return job.dump();
   } else if (defect == Defect::kForgetsSuccess && is(resource, kube::kPods)) {
     json pod = json::parse(object);
@@ -104,6 +116,13 @@ std::optional<std::string> seen_through(Defect defect, const kube::Resource& res
     };
     if (has("ParameterServer") && !has("Scheduler"))
       job["spec"]["framework"]["type"] = "TensorFlow";
+    return job.dump();
+  } else if ((defect == Defect::kForgetsTheBounds || defect == Defect::kNeverRunsSmaller) &&
+             is(resource, kube::kTrainingJobs)) {
+    json job = json::parse(object);
+    if (!job["spec"].contains("elastic")) return object;
+    json& elastic = job["spec"]["elastic"];
+    elastic["minReplicas"] = defect == Defect::kForgetsTheBounds ? json(1) : elastic["replicas"];
     return job.dump();
   } else if (defect == Defect::kOneJobStopsAll && is(resource, kube::kTrainingJobs)) {
     json job = json::parse(object);

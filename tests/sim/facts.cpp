@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "common/contract/roles.hpp"
+#include "operator/api/features/compression.hpp"
 
 namespace paceline::sim {
 namespace {
@@ -30,6 +31,12 @@ int number_in(const json& value) {
   return value.is_string() ? std::atoi(value.get_ref<const std::string&>().c_str()) : 0;
 }
 
+/// A field of status.acceleration as the ranks are told.
+std::string feature(const json& acceleration, std::string_view name) {
+  if (name == "compression") return api::compression_in(acceleration).value_or("");
+  return text(at(acceleration, std::string(name).c_str()));
+}
+
 std::string pinned(const json& pod) {
   const json& terms = at(pod, "spec", "affinity", "nodeAffinity",
                          "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms");
@@ -41,6 +48,10 @@ std::string pinned(const json& pod) {
 const JobFacts* Facts::job_of(const PodFacts& pod) const {
   const auto found = jobs.find(pod.job);
   return found != jobs.end() && found->second.uid == pod.owner ? &found->second : nullptr;
+}
+
+bool Facts::any_placeholder() const {
+  return std::ranges::any_of(pods, [](const auto& entry) { return entry.second.placeholder; });
 }
 
 bool Facts::in_outage() const {
@@ -58,6 +69,9 @@ void read_settings(const json& container, PodFacts& facts) {
     const json settings = json::parse(text(at(variable, "value")));
     facts.attempt = number_in(at(settings, "ATTEMPT"));
     facts.restarts = number_in(at(settings, "RESTARTS"));
+    facts.gang = number_in(at(settings, "NODE_COUNT"));
+    const json goodput = json::parse(text(at(settings, "GOODPUT")), nullptr, false);
+    facts.seconds = number(at(goodput, "seconds"));
     for (std::size_t i = 0; i < kFeatures.size(); ++i)
       facts.features[i] = text(at(settings, kFeatures[i][1]));
   }
@@ -75,10 +89,13 @@ PodFacts read_pod(const json& pod, const PodFacts* before) {
   }
   const json& labels = at(meta, "labels");
   facts.job = text(at(labels, "paceline.dev/job"));
+  facts.placeholder = labels.is_object() && labels.contains("paceline.dev/placeholder-for");
+  if (facts.placeholder) facts.job = text(at(labels, "paceline.dev/placeholder-for"));
   facts.role = text(at(labels, "paceline.dev/role"));
   facts.rank = number_in(at(labels, "paceline.dev/node-rank"));
   facts.incarnation = number_in(at(labels, "paceline.dev/incarnation"));
   facts.deleting = meta.contains("deletionTimestamp");
+  facts.created = text(at(meta, "creationTimestamp"));
   facts.node = text(at(pod, "spec", "nodeName"));
   facts.pinned = pinned(pod);
   facts.gated = !at(pod, "spec", "schedulingGates").empty();
@@ -99,6 +116,8 @@ PodFacts read_pod(const json& pod, const PodFacts* before) {
   if (before != nullptr && before->uid == facts.uid) {
     facts.attempt = before->attempt;
     facts.restarts = before->restarts;
+    facts.gang = before->gang;
+    facts.seconds = before->seconds;
     facts.features = before->features;
   }
   return facts;
@@ -106,12 +125,14 @@ PodFacts read_pod(const json& pod, const PodFacts* before) {
 
 namespace {
 
-std::vector<MemberFacts> read_members(const json& spec) {
+/// `elastic`: the replicas of the role that has none of its own.
+std::vector<MemberFacts> read_members(const json& spec, int elastic) {
   std::vector<contract::RoleKind> kinds;
   for (const json& role : at(spec, "roles")) {
     const auto kind =
         contract::role_kind(text(at(role, "kind"))).value_or(contract::RoleKind::kWorker);
-    kinds.insert(kinds.end(), static_cast<std::size_t>(number(at(role, "replicas"))), kind);
+    const int replicas = role.contains("replicas") ? number(at(role, "replicas")) : elastic;
+    kinds.insert(kinds.end(), static_cast<std::size_t>(replicas), kind);
   }
   const auto has = [&](contract::RoleKind kind) {
     return std::ranges::find(kinds, kind) != kinds.end();
@@ -136,14 +157,23 @@ JobFacts read_job(const json& job) {
   facts.name = text(at(job, "metadata", "name"));
   facts.uid = text(at(job, "metadata", "uid"));
   facts.deleting = at(job, "metadata").contains("deletionTimestamp");
+  facts.in_kueue = !text(at(job, "metadata", "labels", "kueue.x-k8s.io/queue-name")).empty();
   facts.edited =
       at(job, "status").contains("observedGeneration") &&
       number(at(job, "metadata", "generation")) != number(at(job, "status", "observedGeneration"));
   const json& spec = at(job, "spec");
-  facts.members = read_members(spec);
+  facts.fewest = number(at(spec, "elastic", "minReplicas"));
+  facts.most = number(at(spec, "elastic", "maxReplicas"));
+  facts.size = number(at(job, "status", "elastic", "replicas"));
+  facts.wanted = number(at(spec, "elastic", "replicas"));
+  facts.members =
+      read_members(spec, facts.size > 0 ? facts.size : number(at(spec, "elastic", "replicas")));
   facts.replicas = static_cast<int>(facts.members.size());
   facts.max_restarts = number(at(spec, "failurePolicy", "maxRestarts"));
+  for (const json& rule : at(spec, "failurePolicy", "rules"))
+    facts.oom_action = text(at(rule, "action"));
   facts.clean_pod_policy = text(at(spec, "cleanPodPolicy"));
+  facts.one_leaf = text(at(spec, "topology", "required")) == "Leaf";
   facts.has_ttl = spec.contains("ttlAfterFinished");
   const json& status = at(job, "status");
   facts.phase = text(at(status, "phase"));
@@ -151,8 +181,12 @@ JobFacts read_job(const json& job) {
   facts.message = text(at(status, "message"));
   facts.attempt = number(at(status, "attempt"));
   facts.restarts = number(at(status, "restarts"));
+  facts.disruptions = number(at(status, "disruptions"));
+  for (const json& node : at(status, "excludedNodes"))
+    facts.excluded[text(at(node, "name"))] = text(at(node, "until"));
+  facts.seconds = number(at(status, "goodput", "seconds"));
   for (std::size_t i = 0; i < kFeatures.size(); ++i)
-    facts.features[i] = text(at(status, "acceleration", kFeatures[i][0]));
+    facts.features[i] = feature(at(status, "acceleration"), kFeatures[i][0]);
   for (const json& condition : at(status, "conditions")) {
     if (at(condition, "type") == "Placed") facts.stage = text(at(condition, "reason"));
     const bool holds = at(condition, "status") == "True";
@@ -184,6 +218,7 @@ NodeFacts read_node(const json& node) {
   for (const json& condition : at(node, "status", "conditions"))
     facts.ready = at(condition, "status") == "True";
   facts.tainted = !at(node, "spec", "taints").empty();
+  facts.leaf = text(at(node, "metadata", "labels", "paceline.dev/leaf"));
   return facts;
 }
 

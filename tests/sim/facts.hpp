@@ -33,16 +33,20 @@ struct PodFacts {
   std::string pinned;  // by its affinity
   std::string phase;
   bool gated = false;
+  bool placeholder = false;  // holds room for its job, and does nothing
   bool deleting = false;
   bool trainer_ended = false;
   bool succeeded = false;  // its trainer ended with exit code 0
   bool lacks_image = false;
   std::string role;
   std::string image;
+  std::string created;
   int cpu = 0;        // with overhead
   int slots = 0;      // of paceline.dev/runtime
   int attempt = 0;    // the attempt that its launcher starts with
   int restarts = 0;   // the restarts that its launcher starts with
+  int gang = 0;       // how many pods its launcher waits for
+  int seconds = 0;    // of the job's time, which its launcher starts with
   Features features;  // from its trainer's environment
 
   bool terminal() const { return phase == "Succeeded" || phase == "Failed"; }
@@ -63,8 +67,13 @@ struct JobFacts {
   int replicas = 0;
   std::vector<MemberFacts> members;  // by node rank
   int max_restarts = 0;
+  std::string oom_action;  // of its failure rule; empty: it has none
   std::string clean_pod_policy;
   bool has_ttl = false;
+  bool one_leaf = false;  // its pods must be under one leaf
+  bool in_kueue = false;  // by its label
+  int fewest = 0;         // of an elastic job, which has this many workers or more; else 0
+  int most = 0;
   bool deleting = false;
   bool edited = false;  // since its status was written
   // of its status
@@ -72,14 +81,19 @@ struct JobFacts {
   std::string stage;  // reason of Placed
   std::string reason;
   std::string message;  // with that of Replacing
+  int size = 0;         // of status.elastic
+  int wanted = 0;       // of an elastic job
   bool running = false;
   bool restarting = false;
   bool replacing = false;
   int attempt = 0;
   int restarts = 0;
-  std::vector<std::string> nodes;  // by node rank; empty: not placed
-  std::vector<int> incarnations;   // by node rank
-  Features features;               // of status.acceleration
+  int disruptions = 0;
+  std::map<std::string, std::string> excluded;  // nodes, until when
+  int seconds = 0;                              // of status.goodput
+  std::vector<std::string> nodes;               // by node rank; empty: not placed
+  std::vector<int> incarnations;                // by node rank
+  Features features;                            // of status.acceleration
 
   bool finished() const { return phase == "Succeeded" || phase == "Failed"; }
   MemberFacts member(int rank) const {
@@ -95,6 +109,7 @@ struct NodeFacts {
   int slots = 0;
   bool was_silent = false;
   bool tainted = false;
+  std::string leaf;
 };
 
 struct Facts {
@@ -102,6 +117,8 @@ struct Facts {
   std::map<std::string, JobFacts> jobs;  // by name
   std::map<std::string, NodeFacts> nodes;
 
+  /// They use the quota until the operator has removed them for a gang.
+  bool any_placeholder() const;
   const JobFacts* job_of(const PodFacts& pod) const;
   /// True while so many nodes are silent together that no one of them counts as lost.
   bool in_outage() const;

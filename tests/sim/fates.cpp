@@ -31,6 +31,7 @@ void World::set_taint(const std::string& node, bool tainted) {
 }
 
 void World::node_fate() {
+  if (facts().nodes.empty()) return;
   const auto some_node = [this] {
     return std::next(facts().nodes.begin(),
                      static_cast<std::ptrdiff_t>(chaos_.pick(facts().nodes.size())));
@@ -55,7 +56,7 @@ void World::node_fate() {
 }
 
 void World::foreign_fate() {
-  if (!chaos_.chance(chaos_.rates.foreign)) return;
+  if (facts().nodes.empty() || !chaos_.chance(chaos_.rates.foreign)) return;
   for (const auto& [name, pod] : facts().pods) {
     if (!name.starts_with("foreign") || chaos_.chance(0.5)) continue;
     cluster_.erase(kube::kPods, "default", std::string(name));
@@ -86,10 +87,13 @@ bool World::is_obstructed() const {
 /// Inverts what the default RuntimeProfile says.
 void World::turn_profile() {
   profile_is_on_ = !profile_is_on_;
+  // A patch takes the other member away.
+  const json small = {{"int8", {{"startStep", 9}}}, {"disabled", nullptr}};
+  const json whole = {{"int8", nullptr}, {"disabled", json::object()}};
   const json acceleration = {{"mode", "Manual"},
                              {"numerics", "Lossy"},
                              {"optimizer", profile_is_on_ ? "Auto" : "Disabled"},
-                             {"compression", profile_is_on_ ? "Int8:start=9" : "Disabled"},
+                             {"compression", profile_is_on_ ? small : whole},
                              {"precision", profile_is_on_ ? "O1" : "Disabled"},
                              {"cudaGraph", profile_is_on_ ? "Disabled" : "Auto"}};
   const json spec = {{"spec", {{"acceleration", acceleration}}}};
@@ -100,6 +104,17 @@ void World::turn_profile() {
   profile.update(spec);
   if (!plain_->create(kube::kRuntimeProfiles, "", profile.dump()))
     throw std::runtime_error("cannot create a profile");
+}
+
+void World::resize_some_job() {
+  const std::string name = some_job();
+  const JobFacts& job = facts().jobs.at(name);
+  if (job.fewest == 0 || job.in_kueue) return;
+  const int wanted =
+      job.fewest +
+      static_cast<int>(chaos_.pick(static_cast<std::size_t>(job.most - job.fewest + 1)));
+  (void)plain_->patch(kube::kTrainingJobs, "default", name,
+                      json{{"spec", {{"elastic", {{"replicas", wanted}}}}}}.dump());
 }
 
 void World::evict_some_pod() {
@@ -140,6 +155,7 @@ void World::user_or_fate() {
         kube::kTrainingJobs, "default", some_job(),
         chaos_.chance(0.5) ? R"({"spec":{"suspend":true}})" : R"({"spec":{"suspend":false}})");
   }
+  if (!facts().jobs.empty() && chaos_.chance(rates.resize)) resize_some_job();
   if (chaos_.chance(rates.clock_jump)) {
     clock_.jump_wall(std::chrono::seconds(chaos_.chance(0.5) ? 60 : -60));
     clock_jumped_ = true;

@@ -42,7 +42,7 @@ class FaultyApi final : public kube::Api {
     auto answer =
         write([&] { return inner_->create(r, ns, sent_through(chaos_.defect, r, body), o, stop); });
     if (!answer && answer.error().message.find("exceeded quota") != std::string::npos &&
-        chaos_.quota_is_known)
+        chaos_.quota_is_known && !chaos_.laws.facts().any_placeholder())
       chaos_.laws.report(Law::kQuota, answer.error().message);
     if (answer && chaos_.defect == Defect::kOpensGatesAtOnce && r.plural == kube::kPods.plural) {
       const std::string name = json::parse(*answer)["metadata"]["name"];

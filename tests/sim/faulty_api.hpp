@@ -41,9 +41,16 @@ struct Rates {
   double clock_jump = 0;     // the wall clock moves a minute back or forward
   double relist = 0;         // a watch breaks, and the events of that time are never seen
   double repeat = 0;         // an event, or a few, are delivered again
-  double bad_image = 0;      // per job: an image of its last role cannot be pulled
-  double roles = 0.33;       // per job: several kinds of roles
-  bool fresh = false;        // caches never lag
+  // above 0: there are few nodes at first; per step: the autoscaler adds one that is asked for
+  double grow = 0;
+  double bad_image = 0;    // per job: an image of its last role cannot be pulled
+  double roles = 0.33;     // per job: several kinds of roles
+  double rules = 0;        // per job: a failure rule about containers that are out of memory
+  double kueue = 0;        // per schedule: Kueue decides on its jobs
+  double kueue_evict = 0;  // per look of Kueue and admitted job
+  double elastic = 0;      // per job: the number of its workers may change
+  double resize = 0;       // per step: a user wants another number
+  bool fresh = false;      // caches never lag
 };
 
 /// State shared by all faults: randomness, rates, the armed crash and the laws.

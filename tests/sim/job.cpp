@@ -51,8 +51,25 @@ json document_of(const JobShape& shape) {
         {"cleanPodPolicy", shape.clean_pod_policy},
         {"successPolicy", shape.success_policy},
         {"roles", std::move(roles)}}}};
+  if (shape.fewest > 0) {
+    for (json& role : job["spec"]["roles"]) {
+      if (role["kind"] != "Worker") continue;
+      role.erase("replicas");
+      job["spec"]["elastic"] = {{"role", role["name"]},
+                                {"replicas", shape.wanted},
+                                {"minReplicas", shape.fewest},
+                                {"maxReplicas", shape.most}};
+    }
+  }
+  if (shape.may_grow) job["spec"]["scheduling"]["provision"] = "Placeholders";
   if (shape.framework == "Custom") job["spec"]["framework"]["processesPerReplica"] = 1;
+  if (!shape.oom_action.empty())
+    job["spec"]["failurePolicy"]["rules"] =
+        json::array({{{"reasons", {"OOMKilled"}}, {"action", shape.oom_action}}});
+  if (!shape.kueue_queue.empty())
+    job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = shape.kueue_queue;
   if (!shape.ttl.empty()) job["spec"]["ttlAfterFinished"] = shape.ttl;
+  if (shape.one_leaf) job["spec"]["topology"]["required"] = "Leaf";
   if (shape.lacks_an_image)
     job["spec"]["roles"].back()["template"]["spec"]["containers"][0]["image"] = kMissingImage;
   const std::array<json, 5> wrong = {

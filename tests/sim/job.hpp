@@ -11,6 +11,8 @@
 
 namespace paceline::sim {
 
+inline constexpr int kNodesOfLeaf = 2;
+
 struct RoleShape {
   contract::RoleKind kind = contract::RoleKind::kWorker;
   int replicas = 1;
@@ -30,7 +32,14 @@ struct JobShape {
   std::string framework = "Custom";
   // in the order of node ranks; empty: one role of `replicas` workers
   std::vector<RoleShape> roles{};
+  bool one_leaf = false;        // spec.topology.required is Leaf
+  bool may_grow = false;        // it asks for nodes by placeholders
   bool lacks_an_image = false;  // the image of the last role cannot be pulled
+  std::string oom_action{};     // of a failure rule for containers out of memory; empty: no rule
+  int fewest = 0;               // above 0: its workers are elastic, and not fewer than these
+  int wanted = 0;               // of an elastic job
+  int most = 0;
+  std::string kueue_queue{};  // a LocalQueue of Kueue; empty: none
 };
 
 /// The image that no registry has.

@@ -13,6 +13,12 @@ namespace paceline::sim {
 
 using nlohmann::json;
 
+namespace {
+
+constexpr int kSecondsBetweenLooks = 5;
+
+}  // namespace
+
 bool Launchers::serves(const std::string& node) const {
   const auto& nodes = chaos_.laws.facts().nodes;
   const auto found = nodes.find(node);
@@ -33,6 +39,16 @@ void Launchers::schedule() {
     if (used[pod.pinned] + pod.cpu > facts.nodes.at(pod.pinned).cpu) continue;
     used[pod.pinned] += pod.cpu;
     bound.emplace_back(name, pod.pinned);
+  }
+  // The gangs' pods come first, by their priority.
+  for (const auto& [name, pod] : facts.pods) {
+    if (!pod.placeholder || !pod.node.empty() || pod.deleting || pod.terminal()) continue;
+    for (const auto& [node, known] : facts.nodes) {
+      if (!known.ready || known.tainted || used[node] + pod.cpu > known.cpu) continue;
+      used[node] += pod.cpu;
+      bound.emplace_back(name, node);
+      break;
+    }
   }
   for (const auto& [name, node] : bound) poke(name, R"({"spec":{"nodeName":")" + node + "\"}}");
 }
@@ -56,13 +72,16 @@ void Launchers::report_phase(const PodFacts& pod) {
 void Launchers::act(const PodFacts& pod, bool everything) {
   if (pod.deleting) {
     const auto decided = ending_.find(pod.uid);
-    if (!pod.ended() && pod.phase == "Running" && !everything && chaos_.chance(0.5)) {
+    if (!pod.placeholder && !pod.ended() && pod.phase == "Running" && !everything &&
+        chaos_.chance(0.5)) {
       report_end(pod, decided != ending_.end() ? decided->second
                                                : End{contract::kExitTerminated,
                                                      R"({"version":1,"verdict":"Terminated"})"});
     } else {
       cluster_.erase(kube::kPods, "default", pod.name);
     }
+  } else if (pod.placeholder) {
+    if (pod.phase != "Running") poke(pod.name, R"({"status":{"phase":"Running"}})");
   } else if (pod.trainer_ended) {
     if (!pod.terminal()) report_phase(pod);
   } else if (const auto decided = ending_.find(pod.uid); decided != ending_.end()) {
@@ -83,13 +102,16 @@ void Launchers::act(const PodFacts& pod, bool everything) {
     Gang& gang = gangs_[pod.owner];
     gang.attempt = std::max(gang.attempt, pod.attempt);
     gang.restarts = std::max(gang.restarts, pod.restarts);
-    if (pod.rank == 0) gang.verdict.clear();
+    if (pod.rank == 0) {
+      gang.verdict.clear();
+      gang.seconds = pod.seconds;
+    }
   }
 }
 
 bool Launchers::runs(const PodFacts& pod) const {
-  return !pod.owner.empty() && pod.phase == "Running" && !pod.trainer_ended && !pod.deleting &&
-         serves(pod.node) && !ending_.contains(pod.uid);
+  return !pod.owner.empty() && !pod.placeholder && pod.phase == "Running" && !pod.trainer_ended &&
+         !pod.deleting && serves(pod.node) && !ending_.contains(pod.uid);
 }
 
 /// By job, the pods whose launchers run.
@@ -108,8 +130,11 @@ std::map<std::string, Launchers::Members> Launchers::follow() {
     const auto members = gangs.find(uid);
     const JobFacts* job =
         members == gangs.end() ? nullptr : chaos_.laws.facts().job_of(*members->second.front());
-    if (job == nullptr) {
-      gang.trains = false;
+    const auto other_size = [&](const PodFacts* pod) {
+      return pod->gang != static_cast<int>(job->members.size());
+    };
+    if (job == nullptr || std::ranges::any_of(members->second, other_size)) {
+      gang.trains = false;  // those of the former size wait to be stopped
     } else if (members->second.size() == job->members.size()) {
       gang.trains = true;
     } else {
@@ -197,7 +222,8 @@ void Launchers::fail_rank() {
 void Launchers::kill(const std::string& name) {
   const PodFacts pod = chaos_.laws.facts().pods.at(name);
   if (pod.phase != "Running" || pod.trainer_ended || ending_.contains(pod.uid)) return;
-  if (!pod.deleting) chaos_.laws.on_kill(pod);
+  if (pod.placeholder) return poke(name, R"({"status":{"phase":"Failed"}})");
+  if (!pod.deleting) chaos_.laws.on_kill(pod, true);
   report_end(pod, {137, ""});
   if (chaos_.chance(0.5)) report_phase(pod);
 }
@@ -215,7 +241,7 @@ void Launchers::evict(const std::string& name, Eviction cause) {
                    {"message", own ? "Pod ephemeral local storage usage exceeds the total limit of "
                                      "containers 1Gi. "
                                    : "The node was low on resource: memory. "}});
-    if (own) chaos_.laws.on_kill(pod);
+    if (own) chaos_.laws.on_kill(pod, false);
   }
   poke(name, json{{"status", status}}.dump());
 }
@@ -233,12 +259,14 @@ Result<std::string> Launchers::summary(const std::string& pod_ip) {
   const bool gathered = members != gangs.end() && !members->second.empty();
   const JobFacts* known = gathered ? chaos_.laws.facts().job_of(*members->second.front()) : nullptr;
   const std::string& verdict = gang->second.verdict;
+  gang->second.seconds += kSecondsBetweenLooks;
   return json{{"version", 1},
               {"phase", !verdict.empty()      ? verdict
                         : gang->second.trains ? "Running"
                                               : "Restarting"},
               {"attempt", gang->second.attempt},
               {"restarts", gang->second.restarts},
+              {"goodput", {{"seconds", gang->second.seconds}}},
               {"gathered", gathered ? members->second.size() : 0},
               {"expected", known != nullptr ? known->members.size() : 0}}
       .dump();

@@ -49,6 +49,7 @@ class Launchers {
     int attempt = 0;
     int restarts = 0;
     bool trains = false;
+    int seconds = 0;      // that rank 0's launcher has accounted for
     std::string verdict;  // as the launcher of node rank 0 knows it; empty: none yet
   };
   struct End {

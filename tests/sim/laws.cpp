@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <ranges>
 
+#include "common/kube/api/kueue.hpp"
+
 namespace paceline::sim {
 namespace {
 
@@ -37,11 +39,15 @@ std::string_view name_of(Law law) {
     case Law::kForcesOnLostNodes: return "ForcesOnLostNodes";
     case Law::kNotInAnOutage: return "NotInAnOutage";
     case Law::kHonoursTaints: return "HonoursTaints";
+    case Law::kOneLeaf: return "OneLeaf";
+    case Law::kWithinBounds: return "WithinBounds";
+    case Law::kOneSize: return "OneSize";
     case Law::kOneSpec: return "OneSpec";
     case Law::kRunsOnce: return "RunsOnce";
     case Law::kOwned: return "Owned";
     case Law::kRoom: return "Room";
     case Law::kQuota: return "Quota";
+    case Law::kKueueQuota: return "KueueQuota";
     case Law::kFewWrites: return "FewWrites";
     case Law::kComesToRest: return "ComesToRest";
     case Law::kEveryJobEnds: return "EveryJobEnds";
@@ -63,6 +69,10 @@ void Laws::on_change(const kube::FakeCluster::Sight& sight) {
     const PodFacts pod =
         read_pod(sight.object, known != facts_.pods.end() ? &known->second : nullptr);
     const std::pair slot(pod.owner, pod.rank);
+    if (pod.placeholder) {
+      follow_placeholder(pod, gone, known == facts_.pods.end());
+      return;
+    }
     const bool live = !gone && !pod.terminal();
     if (const auto it = alive_.find(slot); it != alive_.end() && it->second == pod.name && !live)
       alive_.erase(it);
@@ -94,6 +104,8 @@ void Laws::on_change(const kube::FakeCluster::Sight& sight) {
     }
     if (known != facts_.jobs.end() && known->second.uid == job.uid) check_job(known->second, job);
     facts_.jobs.insert_or_assign(job.name, std::move(job));
+  } else if (sight.resource.plural == kube::kKueueWorkloads.plural) {
+    follow_workload(sight.object, gone);
   } else if (sight.resource.plural == kube::kNodes.plural) {
     NodeFacts node = read_node(sight.object);
     const auto known = facts_.nodes.find(node.name);
@@ -107,6 +119,42 @@ void Laws::on_change(const kube::FakeCluster::Sight& sight) {
   }
 }
 
+void Laws::follow_workload(const nlohmann::json& workload, bool gone) {
+  bool reserves = false;
+  for (const auto& condition :
+       workload.value("/status/conditions"_json_pointer, nlohmann::json::array())) {
+    const bool holds = condition["status"] == "True";
+    if (condition["type"] == "QuotaReserved") reserves = holds;
+  }
+  const std::string& owner =
+      workload["metadata"]["ownerReferences"][0]["uid"].get_ref<const std::string&>();
+  if (reserves && !gone) {
+    reserved_.insert(owner);
+    return;
+  }
+  // Of two leaders the older one can still create one pod.
+  const bool given_back = reserved_.erase(owner) > 0 && operator_acts_ && expect_room_;
+  for (const auto& [name, pod] : facts_.pods) {
+    if (given_back && pod.owner == owner && !pod.terminal())
+      report(Law::kKueueQuota, name + " lives and its job gives back its quota");
+  }
+}
+
+void Laws::follow_placeholder(const PodFacts& pod, bool gone, bool made) {
+  const JobFacts* job = facts_.job_of(pod);
+  if (gone) {
+    facts_.pods.erase(pod.name);
+    return;
+  }
+  facts_.pods.insert_or_assign(pod.name, pod);
+  if (!made || !operator_acts_) return;
+  if (pod.owner.empty()) report(Law::kOwned, pod.name + " has no owner");
+  const bool lacks_replicas = job != nullptr && job->size > 0 && job->size < job->wanted;
+  if (job != nullptr && ((!job->nodes.empty() && !lacks_replicas) || job->finished()))
+    report(Law::kOnRecord,
+           pod.name + " is made for a job that is " + (job->finished() ? "finished" : "placed"));
+}
+
 void Laws::created(const PodFacts& pod) {
   const JobFacts* job = facts_.job_of(pod);
   if (pod.owner.empty()) {
@@ -114,6 +162,8 @@ void Laws::created(const PodFacts& pod) {
     return;
   }
   if (job == nullptr) return;  // the job was just deleted; garbage collection deletes the pod
+  if (job->in_kueue && expect_room_ && !reserved_.contains(pod.owner))
+    report(Law::kKueueQuota, pod.name + " is made without quota");
   const auto rank = static_cast<std::size_t>(pod.rank);
   const bool placed = rank < job->nodes.size() && rank < job->incarnations.size();
   if (!placed || job->finished()) {
@@ -124,6 +174,10 @@ void Laws::created(const PodFacts& pod) {
                                job->nodes[rank] + " and incarnation " +
                                std::to_string(job->incarnations[rank]));
   }
+  // A leader whose cache lags may hand on an older account.
+  if (expect_knowledge_ && pod.rank == 0 && pod.seconds != job->seconds)
+    report(Law::kOnRecord, pod.name + " knows of " + std::to_string(pod.seconds) +
+                               " s of its job, on record are " + std::to_string(job->seconds));
   for (std::size_t i = 0; placed && i < kFeatures.size(); ++i) {
     if (pod.features[i] == job->features[i]) continue;
     report(Law::kOnRecord, pod.name + " has the " + std::string(kFeatures[i][0]) + " \"" +
@@ -140,11 +194,27 @@ void Laws::created(const PodFacts& pod) {
   const auto recorded = recorded_at_peace_.find({pod.owner, pod.rank});
   const bool at_peace = recorded != recorded_at_peace_.end() && recorded->second == pod.incarnation;
   if (expect_room_) check_room(pod.place(), at_peace);
+  if (const auto avoided = job->excluded.find(pod.place());
+      at_peace && avoided != job->excluded.end() && pod.created < avoided->second)
+    report(Law::kOnRecord, pod.name + " is made for node " + pod.place() +
+                               ", which its job avoids until " + avoided->second);
   const auto node = facts_.nodes.find(pod.place());
   if (at_peace && node != facts_.nodes.end() && node->second.tainted)
     report(Law::kHonoursTaints,
            pod.name + " is made for node " + pod.place() + ", which is tainted");
+  const auto leaf_of = [this](const PodFacts& one) {
+    const auto known = facts_.nodes.find(one.place());
+    return known == facts_.nodes.end() ? std::string() : known->second.leaf;
+  };
   for (const auto& [name, other] : facts_.pods) {
+    if (other.owner == pod.owner && job->one_leaf && !other.ended() && !other.deleting &&
+        leaf_of(other) != leaf_of(pod))
+      report(Law::kOneLeaf, pod.name + " is made for node " + pod.place() + ", but " + name +
+                                " is under another leaf, on " + other.place());
+    if (expect_room_ && other.owner == pod.owner && !other.terminal() && !other.placeholder &&
+        other.gang != pod.gang)
+      report(Law::kOneSize, pod.name + " is made for a gang of " + std::to_string(pod.gang) +
+                                " beside " + name + " of " + std::to_string(other.gang));
     if (other.owner == pod.owner && other.role == pod.role && !other.terminal() &&
         !other.deleting && other.image != pod.image)
       report(Law::kOneSpec,
@@ -172,9 +242,10 @@ void Laws::on_refusal(const nlohmann::json& object) {
   if (new_set && expect_room_) refused_.insert(pod.owner);
 }
 
-void Laws::on_kill(const PodFacts& pod) {
+void Laws::on_kill(const PodFacts& pod, bool oom) {
   const JobFacts* job = facts_.job_of(pod);
   if (job == nullptr || job->member(pod.rank).blameless) return;
+  if (oom && (job->oom_action == "Ignore" || job->oom_action == "ReplaceNode")) return;
   ++failures_[pod.owner];
   killed_.insert(pod.uid);
 }
@@ -219,7 +290,8 @@ void Laws::check_restarts(const JobFacts& before, const JobFacts& after) {
 bool Laws::holds_together(const JobFacts& job) const {
   std::ptrdiff_t running = 0;
   for (const auto& [name, pod] : facts_.pods) {
-    if (pod.owner != job.uid || pod.phase != "Running" || pod.trainer_ended || pod.deleting)
+    if (pod.placeholder || pod.owner != job.uid || pod.phase != "Running" || pod.trainer_ended ||
+        pod.deleting)
       continue;
     const auto node = facts_.nodes.find(pod.node);
     if (node != facts_.nodes.end() && node->second.ready && !job.member(pod.rank).alone) ++running;
@@ -263,12 +335,23 @@ void Laws::check_job(const JobFacts& before, const JobFacts& after) {
     report(Law::kRestartBudget, after.name + " restarted " + std::to_string(after.restarts) +
                                     " times of " + std::to_string(after.max_restarts));
   }
+  if (after.seconds < before.seconds)
+    report(Law::kCountsNeverFall, after.name + ": " + std::to_string(before.seconds) +
+                                      " s of its time became " + std::to_string(after.seconds));
+  if (after.disruptions < before.disruptions)
+    report(Law::kCountsNeverFall, after.name + ": " + std::to_string(before.disruptions) +
+                                      " disruptions became " + std::to_string(after.disruptions));
   if (after.attempt < before.attempt || after.restarts < before.restarts) {
     report(Law::kCountsNeverFall, after.name + ": attempt " + std::to_string(before.attempt) +
                                       " to " + std::to_string(after.attempt) + ", restarts " +
                                       std::to_string(before.restarts) + " to " +
                                       std::to_string(after.restarts));
   }
+  if (after.fewest > 0 && !after.nodes.empty() &&
+      (after.size < after.fewest || after.size > after.most))
+    report(Law::kWithinBounds, after.name + " has " + std::to_string(after.size) + " workers, of " +
+                                   std::to_string(after.fewest) + " to " +
+                                   std::to_string(after.most));
   check_restarts(before, after);
   check_alone(before, after);
   for (std::size_t rank = 0; at_peace_ && rank < after.incarnations.size(); ++rank) {
@@ -296,7 +379,7 @@ void Laws::check_room(const std::string& node, bool with_foreign) {
   int used = 0;
   int slots = 0;
   for (const auto& [name, pod] : facts_.pods) {
-    if (pod.terminal() || pod.place() != node) continue;
+    if (pod.terminal() || pod.placeholder || pod.place() != node) continue;
     if (pod.owner.empty() && !with_foreign) continue;  // it may have come after the placement
     used += pod.cpu;
     slots += pod.slots;
@@ -323,7 +406,7 @@ void Laws::on_delete(const std::string& name, const std::string& uid, bool force
   const JobFacts* job = facts_.job_of(pod);
   const auto rank = static_cast<std::size_t>(pod.rank);
   if (job != nullptr && job->finished() && job->clean_pod_policy != "All" && pod.ended() &&
-      !pod.deleting && rank < job->incarnations.size() &&
+      !pod.deleting && !pod.placeholder && rank < job->incarnations.size() &&
       job->incarnations[rank] == pod.incarnation) {
     report(Law::kKeepsLogs, "deletes " + name + ", which ended by itself, with its log");
   }

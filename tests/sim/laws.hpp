@@ -23,8 +23,10 @@ enum class Law {
   kOnePodPerReplica,  // two pods of one replica are never alive at once
   kGatesOpenAsASet,   // no gate opens before every pod of its set was created, in every attempt
   kTakenBackAsASet,   // if a pod of a new set is refused, the whole set goes
-  // a pod is created only as its job's status says: placed, on this node, with this incarnation and
-  // this acceleration
+  // a pod is created only as its job's status says: placed, on this node, with this incarnation,
+  // this acceleration and this account of time, and not on a node that the job avoids. A
+  // placeholder is created only for a job that has not ended, and that has no placement or fewer
+  // workers than it wants
   kOnRecord,
   kQueuedHoldsNothing,     // at rest a job without a placement has no live pod
   kRestartBudget,          // restarts stay within failurePolicy.maxRestarts
@@ -32,7 +34,7 @@ enum class Law {
   kFailuresCost,           // the replacement of a pod that failed by itself costs a restart
   kGoesAlone,              // a gang trains on without the replicas that it does not wait for
   kNamesMissingImages,     // a job names the image that cannot be pulled, within a minute
-  kCountsNeverFall,        // attempt and restarts
+  kCountsNeverFall,        // attempt, restarts, disruptions, and the time that is accounted for
   kFinishedStaysFinished,  // Succeeded and Failed are final
   // pods that ended by themselves outlive their job unless cleanPodPolicy is All
   kKeepsLogs,
@@ -40,11 +42,15 @@ enum class Law {
   kForcesOnLostNodes,  // a grace period of 0 only if no kubelet is left to end the pod
   kNotInAnOutage,      // no pod is deleted by force while most nodes are silent together
   kHonoursTaints,      // without faults, no pod is created for a node with a taint
+  kOneLeaf,            // the pods of a job that requires one leaf are under one
+  kWithinBounds,       // an elastic job has from minReplicas to maxReplicas workers
+  kOneSize,            // no pod is created beside one that waits for a gang of another size
   kOneSpec,            // all live pods of a gang come from one spec
   kRunsOnce,           // a gang that has reported success does not lose its placement
   kOwned,              // every pod has its job as owner, so that no pod outlives the deleted job
   kRoom,               // pods on a node never request more than it has
   kQuota,              // a gang of which the quota admits only a part is not started
+  kKueueQuota,         // a job of Kueue has live pods only while its Workload reserves quota
   kFewWrites,          // coming to rest takes a bounded number of writes
   kComesToRest,        // within ten minutes after the last fault the writes stop
   kEveryJobEnds,       // by then every job that can run has run
@@ -70,8 +76,8 @@ class Laws {
   void on_delete(const std::string& name, const std::string& uid, bool force);
   /// The API server refuses to create this pod.
   void on_refusal(const nlohmann::json& pod);
-  /// A pod's container was killed, or the pod exceeded a limit of its own.
-  void on_kill(const PodFacts& pod);
+  /// A pod's container was killed for want of memory, or the pod exceeded a limit of its own.
+  void on_kill(const PodFacts& pod, bool oom);
   /// A rank failed, which its launchers count. `attempt`: of the gang after that.
   void on_failure(const std::string& uid, int attempt);
   /// Whether the launchers of this job have all come together, and have lost none that they await.
@@ -88,6 +94,7 @@ class Laws {
   void set_operator_acts(bool acts) { operator_acts_ = acts; }
 
  private:
+  void follow_placeholder(const PodFacts& pod, bool gone, bool made);
   void created(const PodFacts& pod);
   void opened(const PodFacts& pod);
   void check_job(const JobFacts& before, const JobFacts& after);
@@ -96,6 +103,7 @@ class Laws {
   bool holds_together(const JobFacts& job) const;
   void follow(const PodFacts& pod, bool gone);
   void check_room(const std::string& node, bool with_foreign);
+  void follow_workload(const nlohmann::json& workload, bool gone);
 
   Facts facts_;
   std::optional<Broken> broken_;
@@ -110,6 +118,7 @@ class Laws {
   std::set<std::string> killed_;         // pods that failed by themselves, by UID
   std::set<std::string> gathered_;       // jobs whose launchers say that they train
   std::set<std::string> training_;       // of those, the ones whose status has said so since then
+  std::set<std::string> reserved_;       // jobs whose Workload reserves quota, by UID
   bool expect_room_ = true;
   bool expect_knowledge_ = false;
   bool at_peace_ = false;

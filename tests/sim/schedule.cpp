@@ -20,15 +20,21 @@ class Schedule {
         nodes_(1 + pick(4)),
         overhead_(pick(4) == 0 ? 1 : 0),
         rates_(rates),
-        world_(seed, nodes_, kCpuPerNode, defect) {}
+        first_nodes_(rates.grow > 0 ? pick(nodes_ + 1) : nodes_),
+        world_(seed, first_nodes_, kCpuPerNode, defect) {}
 
   std::optional<Broken> run() {
     world_.set_rates(rates_);
+    world_.add_autoscaler(nodes_);
     const int jobs = 1 + pick(3);
     const int steps = 40 + pick(160);
     const bool bystander = pick(4) == 0;  // a pod of another owner, which also uses the quota
     if (pick(3) == 0) world_.add_quota(kMostPods + (bystander ? 1 : 0));
     if (overhead_ > 0) world_.add_overhead();
+    if (rates_.kueue > 0 && pick(100) < rates_.kueue * 100) {
+      world_.add_kueue(kMostPods);
+      kueue_queue_ = kKueueQueue;
+    }
     for (int i = 0; i < jobs; ++i) shapes_.push_back(shape(i));
     world_.add_job(shapes_[0]);
     if (bystander) world_.add_bystander(shapes_[0].name);
@@ -57,6 +63,7 @@ class Schedule {
     JobShape shape{.name = std::string(1, static_cast<char>('a' + number)),
                    .replicas = 1 + pick(kLargestGang),
                    .max_restarts = pick(4)};
+    shape.may_grow = rates_.grow > 0;
     shape.replicas = std::min(shape.replicas, nodes_ * (kCpuPerNode / (1 + overhead_)));
     // A job that fits: there is room for at least that many pods of this size.
     do shape.cpu = 1 + pick(kCpuPerNode - overhead_);
@@ -66,8 +73,33 @@ class Schedule {
     shape.success_policy = pick(3) == 0 ? "RankZero" : "AllRanks";
     if (pick(6) == 0) shape.ttl = "30s";
     if (pick(100) < rates_.roles * 100) give_roles(shape);
+    constexpr std::array kActions{"FailJob", "RestartGang", "ReplaceNode", "Ignore"};
+    if (rates_.rules > 0 && pick(100) < rates_.rules * 100)
+      shape.oom_action = kActions[static_cast<std::size_t>(pick(4))];
+    // Without a draw, so that seeds on record keep their schedules.
+    const int in_leaf = std::min(nodes_, kNodesOfLeaf) * (kCpuPerNode / (shape.cpu + overhead_));
+    shape.one_leaf =
+        (seed_ + static_cast<std::uint64_t>(number)) % 4 == 0 && shape.replicas <= in_leaf;
+    // Some jobs of such a cluster are not Kueue's.
+    if (!kueue_queue_.empty() && pick(4) > 0) shape.kueue_queue = kueue_queue_;
+    if (rates_.elastic > 0 && pick(100) < rates_.elastic * 100) make_elastic(shape);
     shape.lacks_an_image = rates_.bad_image > 0 && pick(100) < rates_.bad_image * 100;
     return shape;
+  }
+
+  /// Lets its workers change in number. It may want more than there is ever room for.
+  void make_elastic(JobShape& shape) {
+    using enum contract::RoleKind;
+    int workers = shape.replicas;
+    for (const RoleShape& role : shape.roles)
+      workers = role.kind == kWorker ? role.replicas : workers;
+    if (!shape.roles.empty() && std::ranges::count(shape.roles, kWorker, &RoleShape::kind) != 1)
+      return;
+    shape.fewest = 1 + pick(workers);
+    shape.most = workers + pick(kLargestGang);
+    shape.wanted = shape.fewest + pick(shape.most - shape.fewest + 1);
+    // Kueue admits what is wanted, and all of it must have room then.
+    if (!shape.kueue_queue.empty()) shape.wanted = workers;
   }
 
   /// Makes it a job of several kinds of roles, if there is room for so many pods.
@@ -104,7 +136,8 @@ class Schedule {
     if (!world_.settle(kRounds))
       world_.report(Law::kComesToRest, "still writes ten minutes after the last fault");
     std::uint64_t pods = 0;
-    for (const JobShape& shape : shapes_) pods += static_cast<std::uint64_t>(shape.replicas);
+    for (const JobShape& shape : shapes_)
+      pods += static_cast<std::uint64_t>(shape.replicas + shape.most);
     const std::uint64_t writes = world_.operator_writes() - before;
     if (writes > kWritesPerPod * pods) {
       world_.report(Law::kFewWrites, std::to_string(writes) + " writes for " +
@@ -131,6 +164,12 @@ class Schedule {
         if (shape.ttl.empty()) world_.report(Law::kEveryJobEnds, shape.name + " is gone");
         continue;
       }
+      // It may need the nodes that it avoids, longer than the simulation waits. So may a replica
+      // that fails alone: the others train on, and no gangTimeout queues the job again.
+      const bool lacks_a_node =
+          job->second.phase == "Queued" ||
+          (job->second.replacing && job->second.message.contains("no node takes"));
+      if (lacks_a_node && !job->second.excluded.empty()) continue;
       if (job->second.phase != "Succeeded" && !(may_fail() && job->second.phase == "Failed"))
         world_.report(Law::kEveryJobEnds,
                       shape.name + " rests as " + world_.status(shape.name).dump());
@@ -139,11 +178,13 @@ class Schedule {
 
   const std::uint64_t seed_;
   std::mt19937_64 random_;
-  const int nodes_;
+  const int nodes_;     // in the end
   const int overhead_;  // CPUs that admission adds to each pod
   const Rates rates_;
+  const int first_nodes_;
   World world_;
   std::vector<JobShape> shapes_;
+  std::string kueue_queue_;  // empty: Kueue does not run
   int last_step_ = 0;
 };
 

@@ -87,8 +87,99 @@ TEST(Simulation, SomeReplicasFailAlone) {
                          .roles = 1,
                          .fresh = true});
 }
+TEST(Simulation, RulesSayWhatAKillCosts) {
+  schedules(18'000'000, {.crash = 0.01,
+                         .kill_pod = 0.05,
+                         .fail_rank = 0.01,
+                         .evict = 0.01,
+                         .rules = 0.8,
+                         .fresh = true});
+}
+TEST(Simulation, KueueAdmitsAndEvicts) {
+  schedules(19'000'000, {.crash = 0.02,
+                         .fail = 0.02,
+                         .lost = 0.02,
+                         .kill_pod = 0.01,
+                         .delete_pod = 0.01,
+                         .spec_change = 0.01,
+                         .relist = 0.02,
+                         .repeat = 0.02,
+                         .kueue = 1,
+                         .kueue_evict = 0.1});
+}
+TEST(Simulation, WorkersChangeInNumber) {
+  schedules(20'000'000, {.kill_pod = 0.01,
+                         .delete_pod = 0.02,
+                         .lose_node = 0.02,
+                         .elastic = 0.8,
+                         .resize = 0.05,
+                         .fresh = true});
+}
+TEST(Simulation, WorkersChangeInNumberAndEverythingFails) {
+  schedules(21'000'000, {.crash = 0.05,
+                         .fail = 0.05,
+                         .lost = 0.05,
+                         .refuse = 0.01,
+                         .meanwhile = 0.2,
+                         .kill_pod = 0.01,
+                         .fail_rank = 0.01,
+                         .evict = 0.01,
+                         .delete_pod = 0.01,
+                         .lose_node = 0.02,
+                         .spec_change = 0.01,
+                         .taint = 0.01,
+                         .foreign = 0.02,
+                         .edit_away = 0.005,
+                         .restart = 0.01,
+                         .second_leader = 0.01,
+                         .clock_jump = 0.01,
+                         .relist = 0.02,
+                         .repeat = 0.02,
+                         .rules = 0.1,
+                         .kueue = 0.1,
+                         .kueue_evict = 0.02,
+                         .elastic = 0.8,
+                         .resize = 0.05});
+}
+TEST(Simulation, WorkersChangeInNumberAndNodesCome) {
+  schedules(22'000'000, {.crash = 0.02,
+                         .fail = 0.02,
+                         .kill_pod = 0.01,
+                         .delete_pod = 0.02,
+                         .lose_node = 0.02,
+                         .restart = 0.01,
+                         .grow = 0.05,
+                         .elastic = 0.8,
+                         .resize = 0.05,
+                         .fresh = true});
+}
 TEST(Simulation, ImagesAreMissing) {
   schedules(16'000'000, {.fail = 0.02, .delete_pod = 0.01, .bad_image = 0.4});
+}
+TEST(Simulation, NodesComeWhenTheyAreAskedFor) {
+  schedules(18'000'000, {.grow = 0.02, .fresh = true});
+}
+TEST(Simulation, NodesComeAndEverythingFails) {
+  schedules(19'000'000, {.crash = 0.05,
+                         .fail = 0.05,
+                         .lost = 0.05,
+                         .refuse = 0.01,
+                         .meanwhile = 0.2,
+                         .kill_pod = 0.01,
+                         .evict = 0.005,
+                         .delete_pod = 0.02,
+                         .lose_node = 0.01,
+                         .spec_change = 0.01,
+                         .taint = 0.01,
+                         .foreign = 0.01,
+                         .edit_away = 0.005,
+                         .delete_job = 0.003,
+                         .restart = 0.02,
+                         .second_leader = 0.01,
+                         .clock_jump = 0.01,
+                         .relist = 0.02,
+                         .repeat = 0.02,
+                         .grow = 0.02});
 }
 TEST(Simulation, Everything) {
   schedules(8'000'000, {.crash = 0.05,
@@ -112,7 +203,10 @@ TEST(Simulation, Everything) {
                         .clock_jump = 0.01,
                         .relist = 0.02,
                         .repeat = 0.02,
-                        .bad_image = 0.05});
+                        .bad_image = 0.05,
+                        .rules = 0.1,
+                        .kueue = 0.2,
+                        .kueue_evict = 0.02});
 }
 
 /// For every write of a run: crash before it and after it. The end is the same, and nothing is

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/base/timestamp.hpp"
+#include "common/kube/api/kueue.hpp"
 #include "common/kube/control/work_queue.hpp"
 #include "operator/apply/controller.hpp"
 #include "operator/worker_pool.hpp"
@@ -36,6 +37,10 @@ struct World::Operator {
                 {world.journals_[3], stores.priorities, world.chaos_.defect},
                 {world.journals_[4], stores.profiles, world.chaos_.defect},
                 {world.journals_[5], stores.jobs, world.chaos_.defect}} {
+    if (world.has_kueue_) {
+      streams.push_back({world.kueue_journals_[0], stores.workloads, world.chaos_.defect});
+      streams.push_back({world.kueue_journals_[1], stores.local_queues, world.chaos_.defect});
+    }
     controller.subscribe();
     for (Stream& stream : streams) stream.relist(world.cluster_.resource_version());
   }
@@ -43,7 +48,7 @@ struct World::Operator {
   kube::WorkQueue queue;
   apply::InlineExecutor executor;
   apply::Controller controller;
-  std::array<Stream, 6> streams;
+  std::vector<Stream> streams;
 };
 
 World::World(std::uint64_t seed, int nodes, int cpu_per_node, Defect defect)
@@ -53,29 +58,47 @@ World::World(std::uint64_t seed, int nodes, int cpu_per_node, Defect defect)
       journals_{Journal{kube::kNodes},    {kube::kPods},
                 {kube::kResourceQuotas},  {kube::kPriorityClasses},
                 {kube::kRuntimeProfiles}, {kube::kTrainingJobs}},
-      launchers_(cluster_, chaos_) {
+      kueue_journals_{Journal{kube::kKueueWorkloads}, {kube::kLocalQueues}},
+      launchers_(cluster_, chaos_),
+      kueue_(cluster_, chaos_),
+      cpu_per_node_(cpu_per_node) {
   trace_ = std::getenv("PACELINE_SIM_TRACE") != nullptr;
   chaos_.defect = defect;
   chaos_.meanwhile = [this] { user_or_fate(); };
   api_ = make_faulty_api(plain_, chaos_);
   cluster_.set_observer([this](const kube::FakeCluster::Sight& sight) { observe(sight); });
-  for (int i = 0; i < nodes; ++i) {
-    const std::string name = "n" + std::to_string(i);
-    const json node = {{"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", {{"name", name}}}};
-    if (!plain_->create(kube::kNodes, "", node.dump()))
-      throw std::runtime_error("cannot create a node");
-    // Agents on two of three nodes offer a few slots, so that gangs with slots and gangs that copy
-    // the runtime exist side by side.
-    json room = {{"cpu", std::to_string(cpu_per_node)}, {"memory", "64Gi"}, {"pods", "110"}};
-    if (i % 3 != 2) room["paceline.dev/runtime"] = "2";
-    cluster_.poke(kube::kNodes, "", name, json{{"status", {{"allocatable", room}}}}.dump());
-    set_ready(name, true);
-  }
+  while (nodes_made_ < nodes) add_node();
   turn_profile();
   new_leader();
 }
 
 World::~World() = default;
+
+void World::add_node() {
+  const int number = nodes_made_++;
+  const std::string name = "n" + std::to_string(number);
+  const json labels = {{"paceline.dev/leaf", std::to_string(number / kNodesOfLeaf)}};
+  const json node = {
+      {"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", {{"name", name}, {"labels", labels}}}};
+  if (!plain_->create(kube::kNodes, "", node.dump()))
+    throw std::runtime_error("cannot create a node");
+  // Agents on two of three nodes offer a few slots, so that gangs with slots and gangs that copy
+  // the runtime exist side by side.
+  json room = {{"cpu", std::to_string(cpu_per_node_)}, {"memory", "64Gi"}, {"pods", "110"}};
+  if (number % 3 != 2) room["paceline.dev/runtime"] = "2";
+  cluster_.poke(kube::kNodes, "", name, json{{"status", {{"allocatable", room}}}}.dump());
+  set_ready(name, true);
+}
+
+/// Adds one node, if a placeholder has found none.
+void World::autoscale() {
+  launchers_.schedule();
+  const bool asked = std::ranges::any_of(facts().pods, [](const auto& entry) {
+    const PodFacts& pod = entry.second;
+    return pod.placeholder && pod.node.empty() && !pod.deleting && !pod.terminal();
+  });
+  if (asked && nodes_made_ < most_nodes_) add_node();
+}
 
 void World::observe(const kube::FakeCluster::Sight& sight) {
   chaos_.laws.on_change(sight);
@@ -89,10 +112,12 @@ void World::observe(const kube::FakeCluster::Sight& sight) {
                 sight.object["metadata"]["name"].get_ref<const std::string&>().c_str(),
                 status != nullptr ? status->dump().substr(0, 1500).c_str() : "");
   }
-  for (Journal& journal : journals_) {
+  const auto keep = [&](Journal& journal) {
     if (journal.resource.plural == sight.resource.plural)
       journal.add(sight, sight.object["metadata"]["name"].get_ref<const std::string&>());
-  }
+  };
+  std::ranges::for_each(journals_, keep);
+  std::ranges::for_each(kueue_journals_, keep);
 }
 
 void World::set_rates(const Rates& rates) {
@@ -124,6 +149,13 @@ void World::add_quota(int pods) {
                 json{{"status", {{"hard", {{"pods", std::to_string(pods)}}}}}}.dump());
   has_quota_ = true;
   count_quota();
+}
+
+void World::add_kueue(int pods) {
+  kueue_.start(*plain_, pods);
+  has_kueue_ = true;
+  operators_.clear();
+  new_leader();  // one that watches Kueue's objects
 }
 
 void World::add_bystander(const std::string& job) {
@@ -200,7 +232,7 @@ void World::collect_garbage() {
       std::any_of(facts().pods.begin(), facts().pods.end(), [this](const auto& entry) {
         return !entry.second.owner.empty() && facts().job_of(entry.second) == nullptr;
       });
-  if (orphans) cluster_.collect_garbage();
+  if (orphans || has_kueue_) cluster_.collect_garbage();
 }
 
 void World::edit_while_away() {
@@ -252,7 +284,10 @@ void World::step() {
       run_one_key(which);
       if (which < operators_.size()) operators_[which]->controller.summaries().poll_one();
       break;
-    case 4: launchers_.schedule(); break;
+    case 4:
+      launchers_.schedule();
+      kueue_.act();
+      break;
     case 5: launchers_.run_pods(false); break;
     default:
       clock_.advance(std::chrono::milliseconds(1 + static_cast<int>(chaos_.pick(3000))));
@@ -260,6 +295,7 @@ void World::step() {
       collect_garbage();
       break;
   }
+  if (chaos_.chance(rates.grow)) autoscale();
   user_or_fate();
   if (!facts().jobs.empty() && chaos_.chance(rates.edit_away)) edit_while_away();
   disturb_watch();
@@ -314,7 +350,9 @@ bool World::settle(int rounds) {
 
 /// Everybody does what is due, and five seconds pass.
 void World::round() {
+  kueue_.act();
   drain();
+  autoscale();
   launchers_.schedule();
   launchers_.run_pods(true);
   drain();
@@ -342,8 +380,13 @@ void World::check_missing_images() {
 bool World::rest(int rounds) {
   // Long enough for back-off, time-outs and deadlines, also for those that a clock jump delayed.
   const int enough = 20 + (clock_jumped_ ? 100 : 0);
+  // A job whose nodes do not come says so once, ten minutes after it has asked for them.
+  constexpr int kRoundsOfPatience = 130;
   int still = 0;
-  for (int i = 0; i < rounds + enough && !broken(); ++i) {
+  const auto limit = [&] {
+    return rounds + enough + (facts().any_placeholder() ? kRoundsOfPatience : 0);
+  };
+  for (int i = 0; i < limit() && !broken(); ++i) {
     const std::uint64_t before = cluster_.resource_version();
     const std::uint64_t writes = chaos_.writes;
     round();

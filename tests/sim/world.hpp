@@ -20,6 +20,7 @@
 #include "common/kube/fake/cluster.hpp"
 #include "tests/sim/faulty_api.hpp"
 #include "tests/sim/job.hpp"
+#include "tests/sim/kueue.hpp"
 #include "tests/sim/launchers.hpp"
 #include "tests/sim/stream.hpp"
 
@@ -35,10 +36,14 @@ class World {
   void set_rates(const Rates& rates);
   void add_job(const JobShape& shape);
   void add_quota(int pods);
+  /// Jobs that name its LocalQueue are Kueue's. Call it before the first job is added.
+  void add_kueue(int pods);
   /// Creates a foreign pod that carries the labels of a job.
   void add_bystander(const std::string& job);
   /// From now on, admission adds an overhead of one CPU to every pod of a job.
   void add_overhead();
+  /// An autoscaler adds nodes for placeholders that find none, up to `most` in all.
+  void add_autoscaler(int most) { most_nodes_ = most; }
   bool was_deleted(const std::string& job) const { return deleted_.contains(job); }
   /// Does one random step.
   void step();
@@ -71,6 +76,8 @@ class World {
   void disturb_watch();
   void refresh();
   void user_or_fate();
+  void add_node();
+  void autoscale();
   void turn_profile();
   void node_fate();
   void foreign_fate();
@@ -79,6 +86,7 @@ class World {
   bool rest(int rounds);
   bool is_obstructed() const;
   void evict_some_pod();
+  void resize_some_job();
   void check_missing_images();
   void round();
   std::string some_job();
@@ -92,10 +100,16 @@ class World {
   Chaos chaos_;
   std::unique_ptr<kube::Api> api_;
   std::array<Journal, 6> journals_;
+  std::array<Journal, 2> kueue_journals_;
+  bool has_kueue_ = false;
   bool profile_is_on_ = false;
   Launchers launchers_;
+  Kueue kueue_;
   std::vector<std::unique_ptr<Operator>> operators_;  // the last one leads
   bool has_quota_ = false;
+  const int cpu_per_node_;
+  int most_nodes_ = 0;
+  int nodes_made_ = 0;
   int quota_used_ = -1;            // as the quota's status says
   std::set<std::string> deleted_;  // jobs that a user deleted
   int edits_ = 0;

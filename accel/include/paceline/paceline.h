@@ -10,10 +10,10 @@
  * Marks of other threads (a prefetching thread, a loader inside a thread pool) would overlap with
  * them and are ignored.
  *
- * Blocking: no mark blocks, allocates or makes a system call. The publishing thread hands over the
- * ring, reads /proc and writes the ring. Failure: 0 or a negative PACELINE_E*. Callers may ignore
- * all of them; training is never disturbed. Until paceline_open() succeeds, every mark returns
- * PACELINE_ECLOSED at once.
+ * Blocking: no mark blocks, allocates or makes a system call (but see paceline_device_stream). The
+ * publishing thread hands over the ring, reads /proc and writes the ring. Failure: 0 or a negative
+ * PACELINE_E*. Callers may ignore all of them; training is never disturbed. Until paceline_open()
+ * succeeds, every mark returns PACELINE_ECLOSED at once.
  *
  * fork(): if the parent had opened the ring, the child drops it (its mapping is MADV_DONTFORK) and
  * every call in the child returns PACELINE_EFORKED. Otherwise the child starts afresh.
@@ -126,10 +126,26 @@ enum paceline_counter {
   PACELINE_COUNTER_TOKENS = 1,
   PACELINE_COUNTER_H2D_BYTES = 2,
   PACELINE_COUNTER_SCALER_SKIPS =
-      3 /* inside an optimizer's mark: a gradient scaler skipped this optimizer */
+      3, /* inside an optimizer's mark: a gradient scaler skipped this optimizer */
+  PACELINE_COUNTER_BATCH_TOKENS =
+      4 /* tokens of a loader's batch; PACELINE_COUNTER_TOKENS replaces it from its first call on */
 };
 /* Adds to a counter of the current step. */
 PACELINE_EXPORT int paceline_count(uint32_t counter, uint64_t amount);
+
+/*
+ * Measures what the marks take on a CUDA device, too: an event is recorded at each boundary of
+ * phases, and the times follow the step as an amendment. Call it when the program itself has
+ * started CUDA, on the thread that trains. Returns PACELINE_EORDER if that thread has no context of
+ * CUDA yet, and PACELINE_EDEVICE with a reason in `why` (at most `size` bytes with the NUL) if the
+ * driver is missing or refuses. `stream_cost_ns` is the cost of paceline_device_stream on the
+ * caller's side, for overhead_ns.
+ */
+PACELINE_EXPORT int paceline_device_start(char* why, uint32_t size, uint32_t stream_cost_ns);
+/* The CUDA stream that this thread computes on, before a mark of this thread and for that mark
+ * alone. Without it the mark has no event. The mark may then wait for room in the queue of the
+ * device, as any launch may. */
+PACELINE_EXPORT int paceline_device_stream(uint64_t stream);
 
 /* Takes marks (1, the default) or ignores them (0), to measure within one run what tracing
  * costs. */

@@ -42,7 +42,7 @@ extern "C" {
 #define PACELINE_RING_MAGIC 0x31524c50u  /* "PLR1" */
 #define PACELINE_OFFER_MAGIC 0x314f4c50u /* "PLO1" */
 #define PACELINE_ABI_MAJOR 1
-#define PACELINE_ABI_MINOR 0
+#define PACELINE_ABI_MINOR 1
 #define PACELINE_RECORD_VERSION 1
 #define PACELINE_OFFER_VERSION 1
 #define PACELINE_HEADER_BYTES 4096u
@@ -108,6 +108,10 @@ enum paceline_source {
 /* The last record of the rank: the time after the last step (evaluation, checkpoint). It is no
  * step of its own. */
 #define PACELINE_FLAG_FINAL (UINT64_C(1) << 7)
+/* Whenever the host left a phase, the device had done nearly all that was queued. So the device
+ * may have waited for the host inside its phases, or the host for the device: events cannot tell.
+ */
+#define PACELINE_FLAG_DEVICE_FOLLOWS (UINT64_C(1) << 8)
 
 /* Bits of `valid`: one for each field or array. An amendment overrides exactly the fields whose
  * bits it sets. */
@@ -221,24 +225,48 @@ struct paceline_coordinate {
   int32_t size;  /* 0 if unknown */
 };
 
+/* Of collective_done: NCCL does not tell when collectives end. */
+#define PACELINE_COLLECTIVE_UNKNOWN UINT64_MAX
+
 /*
  * What the rank is doing now, so that a hang is visible without a record. It is a seqlock:
  * `version` is odd during a write. A reader copies, and accepts the copy if version was even and is
  * unchanged. A reader gives up after a few tries.
+ *
+ * group_id, collective_seq, collective_done, group_size and group_rank are about one communicator
+ * of NCCL: the one whose collective has been unfinished for longest, else the one used last. They
+ * are renewed about 20 times a second. group_id is the same on all ranks of a communicator. The
+ * collectives of a communicator are counted from 1 in the order in which the rank enqueued them,
+ * sends and receives left out. So two ranks with the same group_id and collective_seq called the
+ * same collective.
+ *
+ *   collective_seq > collective_done    the rank waits in collective number collective_done + 1
+ *   collective_seq == collective_done   it is in no collective of this communicator
+ *   collective_done is UNKNOWN          only enqueued collectives are known
+ *   collective_seq is 0                 no collective yet, or its number cannot be compared
+ *
+ * The rank that others wait for is one that has the same group_id and a lower collective_seq, or
+ * another group_id. A rank that reports no group_id is not in a collective of NCCL, or has no
+ * plugin.
  */
 struct paceline_live_state {
   uint32_t version;
   uint32_t phase; /* enum paceline_phase; PACELINE_PHASE_UNATTRIBUTED between marks while their
                      meaning is unknown */
   uint64_t since_ns;
-  uint64_t step; /* the current step, from 1 */
-  uint64_t collective_seq;
-  uint64_t group_id;
-  uint8_t reserved[24];
+  uint64_t step;            /* the current step, from 1 */
+  uint64_t collective_seq;  /* the last collective that was enqueued; 0: unknown */
+  uint64_t group_id;        /* 0: no collective yet */
+  uint64_t collective_done; /* the last that has ended on the device; from abi_minor 1 on, as are */
+  uint32_t group_size;      /* ranks of the communicator, 0 if unknown */
+  uint32_t group_rank;      /* this rank's number in it; counts if group_size is not 0 */
+  uint8_t reserved[8];
 };
 
 struct paceline_ring_header {
-  /* Written once, before the ring is handed over; magic is written last. */
+  /* Written once, before the ring is handed over; magic is written last. A source that starts
+   * later changes device_kind, device_number, pci_address and its bit of capabilities, in an order
+   * that ends with the bit. Readers that care read these again. */
   uint32_t magic;
   uint16_t abi_major;
   uint16_t abi_minor;
@@ -269,7 +297,8 @@ struct paceline_ring_header {
   char framework_version[32];
   char pci_address[16];
   uint64_t capabilities;
-  uint8_t reserved1[1024 - 232];
+  uint32_t device_number; /* index of the device in this process + 1; 0 if unknown (minor 1) */
+  uint8_t reserved1[1024 - 236];
   /* Each of these has cache lines of its own. */
   uint64_t write_index; /* records ever published */
   uint8_t reserved2[56];

@@ -63,6 +63,10 @@ PACELINE_AT(paceline_live_state, since_ns, 8);
 PACELINE_AT(paceline_live_state, step, 16);
 PACELINE_AT(paceline_live_state, collective_seq, 24);
 PACELINE_AT(paceline_live_state, group_id, 32);
+PACELINE_AT(paceline_live_state, collective_done, 40);
+PACELINE_AT(paceline_live_state, group_size, 48);
+PACELINE_AT(paceline_live_state, group_rank, 52);
+PACELINE_AT(paceline_live_state, reserved, 56);
 PACELINE_STATIC_ASSERT(sizeof(struct paceline_live_state) == 64,
                        "the live state is one cache line");
 
@@ -95,6 +99,7 @@ PACELINE_AT(paceline_ring_header, framework_id, 172);
 PACELINE_AT(paceline_ring_header, framework_version, 176);
 PACELINE_AT(paceline_ring_header, pci_address, 208);
 PACELINE_AT(paceline_ring_header, capabilities, 224);
+PACELINE_AT(paceline_ring_header, device_number, 232);
 PACELINE_AT(paceline_ring_header, write_index, 1024);
 PACELINE_AT(paceline_ring_header, heartbeat_ns, 1088);
 PACELINE_AT(paceline_ring_header, live, 1152);

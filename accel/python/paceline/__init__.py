@@ -9,8 +9,22 @@ from __future__ import annotations
 
 # typing itself is not imported: this file is imported into every Python program of the container.
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import TypeVar
 
-__all__ = ["__version__", "accelerate", "explain", "step"]
+    Batch = TypeVar("Batch")
+
+__all__ = [
+    "__version__",
+    "accelerate",
+    "explain",
+    "log_to",
+    "save_requested",
+    "saved",
+    "step",
+    "steps",
+]
 
 
 def step(number: int = -1) -> None:
@@ -27,6 +41,85 @@ def step(number: int = -1) -> None:
     from paceline._core import trace
 
     trace.explicit_step(number)
+
+
+def steps(batches: Iterable[Batch], *, first: int = 0) -> Iterator[Batch]:
+    """Iterates over batches, and marks each as a step: the wait for the batch, and the work on it.
+
+    It is for loops that no optimizer of PyTorch drives, as those of JAX. Work on a device counts
+    where the loop waits for it.
+
+    Args:
+        batches: what the loop goes over.
+        first: the program's own number of the first step.
+
+    Yields:
+        The batches, unchanged.
+
+    Example:
+        >>> for batch in paceline.steps([1, 2, 3]):
+        ...     pass  # loss, state = train_step(state, batch)
+    """
+    from paceline._core import loops
+
+    return loops.steps(batches, first)
+
+
+def save_requested(step: int = -1) -> bool:
+    """Whether to save a checkpoint now, because a pod of the job is about to go.
+
+    Call it once after each step, on every rank. It returns True on all ranks after the same step,
+    once, and the ranks have `spec.failurePolicy.gracePeriod` to save together. The next call says
+    that the checkpoint is saved, and so does the end of the program.
+
+    Args:
+        step: the program's own number of the step, which the job's status shows. It must grow, and
+            be the same on all ranks. -1: the calls are counted.
+
+    Example:
+        >>> for number in range(3):
+        ...     if paceline.save_requested(number):
+        ...         print("save a checkpoint here")
+    """
+    from paceline._core import saving
+
+    return saving.requested(step)
+
+
+def saved() -> None:
+    """Says that the checkpoint that `save_requested` asked for is saved.
+
+    Call it if the program does something else before it calls `save_requested` again, or ends.
+
+    Example:
+        >>> paceline.saved()
+    """
+    from paceline._core import saving
+
+    saving.saving.saved()
+
+
+def log_to(name: str, *, folder: str | None = None, every: float = 10.0) -> None:
+    """Logs step time, shares of the phases, samples per second and effects where your team looks.
+
+    A thread of rank 0 logs means over the steps since its last report. Other ranks do nothing. A
+    job sets the variable `PACELINE_LOG_TO` instead, and leaves its program as it is.
+
+    Args:
+        name: "mlflow" or "wandb" logs into the run that the program has open, from then on.
+            "tensorboard" writes an event file by `torch.utils.tensorboard` or `tensorboardX`.
+        folder: of the event file; default: runs/paceline.
+        every: seconds between two reports, at least 1.
+
+    Raises:
+        ValueError: `name` is unknown, or `every` too small.
+
+    Example:
+        >>> paceline.log_to("tensorboard", folder="runs/today/paceline")
+    """
+    from paceline._core import hand_over
+
+    hand_over.log_to(name, folder, every)
 
 
 def accelerate(

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of Paddle's high-level API: a callback for `paddle.Model.fit`.
+"""Steps of Paddle's high-level API: a callback for `paddle.Model.fit`, where Paceline was not there
+when Paddle was imported.
 
 Importing this module does not import Paddle.
 """
@@ -10,14 +11,14 @@ import importlib
 from typing import Any
 
 from paceline._core import library as abi
-from paceline._core.loops import LoopMarks, callback_of
+from paceline._core import loops
 
 __all__ = ["Callback"]
 
 
 def Callback() -> Any:
     """Returns a callback that marks each batch of `paddle.Model.fit` as a step, its waits for
-    batches, and its evaluation.
+    batches, and its evaluation. In a job Paddle is marked without it, and it does nothing.
 
     Returns:
         A new callback, for the argument `callbacks` of `fit`.
@@ -29,9 +30,9 @@ def Callback() -> Any:
         >>> model.fit(data, callbacks=[paceline.paddle.Callback()])  # doctest: +SKIP
     """
     paddle = importlib.import_module("paddle")
-    return callback_of(
+    return loops.callback_of(
         Callback,
-        LoopMarks,
+        *loops.bases(paddle),
         paddle.callbacks.Callback,
         framework_id=abi.PADDLE,
         framework_version=str(paddle.__version__),

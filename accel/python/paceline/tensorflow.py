@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of Keras, for TensorFlow: a callback for `fit`.
+"""Steps of Keras: a callback for `fit`, where Paceline was not there when Keras was imported.
 
 Importing this module imports neither TensorFlow nor Keras.
 """
@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from paceline._core import library as abi
-from paceline._core.loops import LoopMarks, callback_of
+from paceline._core import loops
 
 __all__ = ["Callback"]
 
@@ -21,6 +21,7 @@ def Callback() -> Any:
     """Returns a Keras callback that marks each batch of `fit` as a step, and its validation.
 
     It is a callback of the Keras that the program has imported: `tf_keras` if it has, else `keras`.
+    In a job `fit` is marked without it, and it does nothing.
 
     Returns:
         A new callback, for the argument `callbacks` of `fit`.
@@ -31,11 +32,11 @@ def Callback() -> Any:
     Example:
         >>> model.fit(data, callbacks=[paceline.tensorflow.Callback()])  # doctest: +SKIP
     """
-    tensorflow = sys.modules.get("tensorflow")
-    callback = callback_of(
+    tensorflow, keras = sys.modules.get("tensorflow"), _keras()
+    callback = loops.callback_of(
         Callback,
-        LoopMarks,
-        _keras().callbacks.Callback,
+        *loops.bases(keras),
+        keras.callbacks.Callback,
         framework_id=abi.TENSORFLOW if tensorflow is not None else 0,
         framework_version=str(getattr(tensorflow, "__version__", "")),
     )

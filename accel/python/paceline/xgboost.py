@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from paceline._core.loops import callback_of
+from paceline._core import loops
 from paceline._core.trace import explicit_step
 
 __all__ = ["Callback", "communicator"]
@@ -66,7 +66,8 @@ def _told(variable: str) -> str:
 
 
 def Callback() -> Any:
-    """Returns a callback that marks each boosting round as a step.
+    """Returns a callback that marks each boosting round as a step. In a job `xgboost.train` is
+    marked without it, and it does nothing.
 
     Returns:
         A new `xgboost.callback.TrainingCallback`, for the argument `callbacks` of `xgboost.train`.
@@ -78,12 +79,10 @@ def Callback() -> Any:
         >>> rounds = paceline.xgboost.Callback()  # doctest: +SKIP
         >>> xgboost.train(parameters, data, callbacks=[rounds])  # doctest: +SKIP
     """
-    return callback_of(
-        Callback,
-        importlib.import_module("xgboost.callback").TrainingCallback,
-        before_training=_begin,
-        after_iteration=_step,
-    )
+    base = importlib.import_module("xgboost.callback").TrainingCallback
+    if "xgboost" in loops.marked:
+        return loops.callback_of(Callback, base)
+    return loops.callback_of(Callback, base, before_training=_begin, after_iteration=_step)
 
 
 def _begin(_: Any, model: Any) -> Any:

@@ -67,6 +67,14 @@ std::string Driver::load() {
   find(module_function, "cuModuleGetFunction");
   find(launch, "cuLaunchKernel");
   find(capture_mode, "cuThreadExchangeStreamCaptureMode");
+  find(stream_is_capturing, "cuStreamIsCapturing");
+  find(context_current, "cuCtxGetCurrent");
+  find(context_device, "cuCtxGetDevice");
+  find(device_pci_address, "cuDeviceGetPCIBusId");
+  find(event_create, "cuEventCreate");
+  find(event_record, "cuEventRecord");
+  find(event_query, "cuEventQuery");
+  find(event_elapsed, "cuEventElapsedTime");
   if (!missing.empty()) return "libcuda.so.1 has no " + missing;
   if (const int status = init_(0); status != kSuccess) return "cuInit: " + error_name(status);
   if (const int status = version_get_(&version_); status != kSuccess)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVIDIA's driver through dlopen: the few functions of libcuda.so.1 that load a kernel module and
-// launch it. Nothing of CUDA is linked or included, so one library runs with any driver, and
-// without one.
+// launch it, and those that measure time on the device. Nothing of CUDA is linked or included, so
+// one library runs with any driver, and without one.
 //
 // Ownership: the driver stays loaded, and the primary context of each opened device stays retained,
 // until the process ends. The framework uses the same context, and a captured graph may replay a
@@ -22,8 +22,10 @@ using Context = void*;
 using Module = void*;
 using Function = void*;
 using Stream = void*;
+using Event = void*;
 
 inline constexpr int kSuccess = 0;
+inline constexpr int kNotReady = 600;      // CUDA_ERROR_NOT_READY
 inline constexpr int kMostDevices = 64;    // most devices of a process
 inline constexpr int kRelaxedCapture = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
 
@@ -47,6 +49,15 @@ class Driver {
                 Stream stream, void** parameters, void** extra) = nullptr;
 
   int (*capture_mode)(int* mode) = nullptr;  // exchanges the capture mode of this thread
+  int (*stream_is_capturing)(Stream stream, int* status) = nullptr;  // status 0: it is not
+
+  int (*context_current)(Context* context) = nullptr;
+  int (*context_device)(int* device) = nullptr;
+  int (*device_pci_address)(char* text, int size, int device) = nullptr;
+  int (*event_create)(Event* event, unsigned flags) = nullptr;
+  int (*event_record)(Event event, Stream stream) = nullptr;
+  int (*event_query)(Event event) = nullptr;
+  int (*event_elapsed)(float* milliseconds, Event from, Event to) = nullptr;
 
  private:
   std::string load();

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <vector>
 
+#include "base/parallel.hpp"
 #include "chunks.hpp"
-#include "parallel.hpp"
 
 namespace paceline::optim {
 namespace {
@@ -170,10 +170,10 @@ class Step {
 
   void run(int threads) {
     const int useful = chunks_.useful_threads(threads);
-    parallel_for(chunks_.size(), useful, [this](int64_t number) { first_pass(number); });
+    base::parallel_for(chunks_.size(), useful, [this](int64_t number) { first_pass(number); });
     if (!squares_.empty()) {
       for (std::size_t i = 0; i < tensors_.size(); ++i) adapt(i);
-      parallel_for(chunks_.size(), useful, [this](int64_t number) { second_pass(number); });
+      base::parallel_for(chunks_.size(), useful, [this](int64_t number) { second_pass(number); });
     }
     for (const Tensor& tensor : tensors_)
       if (has_moments(groups_[tensor.group])) *tensor.step += 1;
@@ -332,7 +332,7 @@ int gradient_norm(const Kernels& kernels, std::span<const Tensor> tensors, int t
     if (check_gradient(tensor) != PACELINE_OK) return PACELINE_EINVAL;
   const Chunks chunks(tensors);
   std::vector<double> sums(static_cast<std::size_t>(chunks.size()));
-  parallel_for(chunks.size(), chunks.useful_threads(threads), [&](int64_t number) {
+  base::parallel_for(chunks.size(), chunks.useful_threads(threads), [&](int64_t number) {
     const Chunk chunk = chunks.at(number);
     const Tensor& tensor = tensors[chunk.tensor];
     std::array<float, kTile> space;

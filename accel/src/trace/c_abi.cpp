@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of paceline.h. Each checks its arguments and makes one call into Runtime; no
 // exception leaves it.
+#include <cstdio>
+#include <string>
+
 #include "runtime.hpp"
 
 namespace {
@@ -23,6 +26,18 @@ int paceline_close(void) { return runtime().close(); }
 int paceline_ring_fd(void) { return runtime().ring_fd(); }
 int paceline_system_error(void) { return runtime().system_error(); }
 int paceline_set_tracing(int32_t on) { return runtime().set_tracing(on != 0); }
+
+int paceline_device_start(char* why, uint32_t size, uint32_t stream_cost_ns) {
+  std::string reason;
+  const int status = runtime().start_device(stream_cost_ns, reason);
+  if (why != nullptr && size > 0) std::snprintf(why, size, "%s", reason.c_str());
+  return status;
+}
+
+int paceline_device_stream(uint64_t stream) {
+  Runtime::set_stream(stream);
+  return PACELINE_OK;
+}
 
 int paceline_step(int64_t user_step) {
   if (user_step < -1) return PACELINE_EINVAL;
@@ -99,11 +114,30 @@ int paceline_optimizer_leave(uint32_t optimizer) {
 }
 
 int paceline_count(uint32_t counter, uint64_t amount) {
-  if (counter > PACELINE_COUNTER_SCALER_SKIPS) return PACELINE_EINVAL;
+  if (counter > PACELINE_COUNTER_BATCH_TOKENS) return PACELINE_EINVAL;
   return runtime().mark(Claim::kAny, [&](PhaseMachine& machine, uint64_t) {
     machine.count(counter, amount);
     return true;
   });
+}
+
+struct paceline_position paceline_current_position(void) {
+  const Runtime::Step step = runtime().current_step();
+  return {step.number, step.ring_epoch, 0};
+}
+
+int paceline_amend(const struct paceline_step_record* facts) {
+  return facts == nullptr ? PACELINE_EINVAL : runtime().amend(*facts);
+}
+
+int paceline_announce(uint64_t capabilities) { return runtime().announce(capabilities); }
+
+int paceline_set_collective(const struct paceline_collective* collective) {
+  return collective == nullptr ? PACELINE_EINVAL : runtime().set_collective(*collective);
+}
+
+int paceline_recent_marks(struct paceline_mark* marks, uint32_t most) {
+  return marks == nullptr ? PACELINE_EINVAL : runtime().recent_marks(marks, most);
 }
 
 }  // extern "C"

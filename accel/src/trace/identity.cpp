@@ -12,14 +12,15 @@
 #include <limits>
 
 #include "../contract.hpp"
+#include "base/clock.hpp"
 #include "base/fd.hpp"
 
 namespace paceline::trace {
 namespace {
 
-std::uint64_t clock_ns(clockid_t clock) {
+std::uint64_t realtime_ns() {
   timespec time{};
-  ::clock_gettime(clock, &time);
+  ::clock_gettime(CLOCK_REALTIME, &time);
   return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000U +
          static_cast<std::uint64_t>(time.tv_nsec);
 }
@@ -60,8 +61,6 @@ std::int32_t place_from(Getenv environment, const char* name, const char* open_m
 
 }  // namespace
 
-std::uint64_t monotonic_ns() { return clock_ns(CLOCK_MONOTONIC); }
-
 const char* process_environment(const char* name) { return std::getenv(name); }
 
 std::int32_t number_from(Getenv environment, const char* first, const char* second,
@@ -85,8 +84,8 @@ paceline_ring_header identify(Getenv environment, const paceline_options& option
       number_from(environment, runtime_env::kAttempt, nullptr, 0, kMax, 0));
   header.pid = static_cast<std::uint32_t>(::getpid());
   header.process_start_ticks = start_ticks();
-  header.monotonic_ns = clock_ns(CLOCK_MONOTONIC);
-  header.realtime_ns = clock_ns(CLOCK_REALTIME);
+  header.monotonic_ns = base::monotonic_ns();
+  header.realtime_ns = realtime_ns();
   read_file("/proc/sys/kernel/random/boot_id", header.boot_id);
   header.boot_id[std::strcspn(header.boot_id, "\n")] = '\0';
   header.world_rank = place_from(environment, "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", 0);

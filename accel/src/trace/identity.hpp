@@ -23,6 +23,4 @@ paceline_ring_header identify(Getenv environment, const paceline_options& option
 std::int32_t number_from(Getenv environment, const char* first, const char* second,
                          std::int32_t low, std::int32_t high, std::int32_t fallback);
 
-std::uint64_t monotonic_ns();
-
 }  // namespace paceline::trace

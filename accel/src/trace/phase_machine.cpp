@@ -20,6 +20,7 @@ void PhaseMachine::advance(std::uint64_t now) {
   const std::uint64_t elapsed = now > last_ns_ ? now - last_ns_ : 0;
   if (depth_ > 0) {
     window_.host_ns[stack_[depth_ - 1]] += elapsed;
+    phases_seen_ |= static_cast<std::uint16_t>(1U << stack_[depth_ - 1]);
   } else {
     pending_ns_ += elapsed;
   }
@@ -30,7 +31,15 @@ void PhaseMachine::advance(std::uint64_t now) {
 
 void PhaseMachine::resolve(std::uint32_t phase) {
   window_.host_ns[phase] += pending_ns_;
+  if (pending_ns_ > 0) phases_seen_ |= static_cast<std::uint16_t>(1U << phase);
   pending_ns_ = 0;
+}
+
+// The host has left the phases that it was in since the last boundary. Call it when their names
+// are resolved.
+void PhaseMachine::boundary() {
+  device_mark_.boundary = true;
+  device_mark_.phases = std::exchange(phases_seen_, std::uint16_t{0});
 }
 
 bool PhaseMachine::push(std::uint32_t phase) {
@@ -120,6 +129,7 @@ bool PhaseMachine::loader_enter(std::uint64_t now, std::uint64_t id, bool gradie
     return push(PACELINE_PHASE_EVALUATION);
   }
   loader_entered_ns_ = now;
+  boundary();
   return push(PACELINE_PHASE_DATA_WAIT);
 }
 
@@ -136,6 +146,7 @@ bool PhaseMachine::loader_leave(std::uint64_t now, std::uint64_t id, std::int64_
     after_ = delivered ? After::kEvaluation : After::kStepEnd;
     return true;
   }
+  boundary();
   if (!delivered) {
     loader_of(id).pending = false;
     loader_open_ = false;
@@ -188,6 +199,7 @@ bool PhaseMachine::backward_enter(std::uint64_t now) {
       loaders_[i].pending = false;
     }
     ++window_.backwards;
+    boundary();
   }
   return push(PACELINE_PHASE_BACKWARD);
 }
@@ -195,13 +207,17 @@ bool PhaseMachine::backward_enter(std::uint64_t now) {
 bool PhaseMachine::gradients_done(std::uint64_t now) {
   if (depth_ == 0 || stack_[depth_ - 1] != PACELINE_PHASE_BACKWARD) return false;
   advance(now);
+  if (depth_ == 1) boundary();
   return push(PACELINE_PHASE_COMM_EXPOSED);
 }
 
 bool PhaseMachine::backward_leave(std::uint64_t now) {
   advance(now);
   const bool matched = pop(PACELINE_PHASE_BACKWARD);
-  if (matched && depth_ == 0) after_ = After::kBackward;
+  if (matched && depth_ == 0) {
+    after_ = After::kBackward;
+    boundary();
+  }
   return matched;
 }
 
@@ -217,6 +233,7 @@ bool PhaseMachine::optimizer_enter(std::uint64_t now, std::uint32_t optimizer) {
     }
     const auto bit = static_cast<std::uint16_t>(1U << std::min<std::uint32_t>(optimizer, 15));
     if (has_candidate_ && (candidate_.optimizer_mask & bit) != 0) commit();
+    boundary();
   }
   return push(PACELINE_PHASE_OPTIMIZER);
 }
@@ -238,6 +255,8 @@ bool PhaseMachine::optimizer_leave(std::uint64_t now, std::uint32_t optimizer) {
     ++window_.optimizers_stepped;
   }
   window_.end_ns = last_ns_;
+  boundary();
+  device_mark_.end = true;
   if (has_candidate_) {
     merge(candidate_, window_);
   } else {
@@ -253,13 +272,17 @@ bool PhaseMachine::optimizer_leave(std::uint64_t now, std::uint32_t optimizer) {
 void PhaseMachine::commit() {
   if (!has_candidate_) return;
   has_candidate_ = false;
+  device_mark_.commit_before = step_;
   emit(candidate_, PACELINE_BOUNDARY_OPTIMIZER, 0);
 }
 
 void PhaseMachine::step(std::uint64_t now, std::int64_t user_step) {
   const bool first = !started_;
   advance(now);
-  if (first) return;  // this boundary begins the first step
+  if (first) {  // this boundary begins the first step
+    boundary();
+    return;
+  }
   if (optimizers_seen_) {
     // Loops call this after the optimizer and before the next batch. So the number belongs to the
     // step that just ended.
@@ -269,6 +292,9 @@ void PhaseMachine::step(std::uint64_t now, std::int64_t user_step) {
   resolve(depth_ == 0 ? live_phase() : std::uint32_t{PACELINE_PHASE_UNATTRIBUTED});
   window_.user_step = user_step;
   window_.end_ns = last_ns_;
+  boundary();
+  device_mark_.end = true;
+  device_mark_.commit_after = step_;
   emit(window_, PACELINE_BOUNDARY_EXPLICIT, 0);
   window_ = Window{};
   window_.start_ns = last_ns_;
@@ -287,6 +313,10 @@ void PhaseMachine::count(std::uint32_t counter, std::uint64_t amount) {
     case 2:
       h2d_told_ = true;
       window_.h2d_bytes += amount;
+      break;
+    case 4:
+      batch_tokens_told_ = true;
+      window_.batch_tokens += amount;
       break;
     default: skip_told_ = amount > 0 && inside(PACELINE_PHASE_OPTIMIZER); break;
   }
@@ -315,6 +345,8 @@ void PhaseMachine::drop_open(std::uint64_t now) {
 
 void PhaseMachine::restart(std::uint64_t now) {
   commit();
+  device_mark_.discard = true;
+  phases_seen_ = 0;
   window_ = Window{};
   window_.start_ns = last_ns_ = live_since_ = now;
   pending_ns_ = 0;

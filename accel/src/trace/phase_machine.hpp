@@ -18,6 +18,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
 #include "paceline/step_record.h"
 
@@ -28,6 +29,17 @@ class StepSink {
   virtual ~StepSink() = default;
   /// Takes a finished step. Must not block.
   virtual void take(const paceline_step_record& record) = 0;
+};
+
+/// What one mark means for the timeline of the device, in this order. The timeline acts on it
+/// outside the lock of the marks, because a driver call may wait for the device.
+struct DeviceMark {
+  std::uint64_t commit_before = 0;  // the candidate became this step; 0: it did not
+  bool boundary = false;            // an interval ends here, in which the host was in `phases`
+  bool end = false;                 // the interval is the last one of an optimizer's step
+  std::uint16_t phases = 0;         // a bit per phase
+  std::uint64_t commit_after = 0;   // what was ended became this step; 0: it is a candidate
+  bool discard = false;             // what was not committed belongs to no step
 };
 
 class PhaseMachine {
@@ -45,6 +57,8 @@ class PhaseMachine {
   bool optimizer_leave(std::uint64_t now, std::uint32_t optimizer);
   void step(std::uint64_t now, std::int64_t user_step);
   void count(std::uint32_t counter, std::uint64_t amount);
+  /// Tracing cost this much besides the marks.
+  void add_overhead(std::uint64_t ns) { window_.overhead_ns += ns; }
   /// Hands out the last step and the time after it.
   void finish(std::uint64_t now);
   /// Forgets the time since the last mark and all open phases, because tracing was off for a while.
@@ -54,6 +68,10 @@ class PhaseMachine {
   /// thread will not arrive.
   void drop_open(std::uint64_t now);
 
+  /// Returns what the marks since the last call mean for the device's timeline. Call it after each
+  /// mark.
+  DeviceMark take_device_mark() { return std::exchange(device_mark_, {}); }
+
   /// Whether no phase is entered.
   bool idle() const { return depth_ == 0; }
   bool inside(std::uint32_t phase) const;
@@ -61,6 +79,8 @@ class PhaseMachine {
   std::uint32_t live_phase() const;
   std::uint64_t live_since() const { return live_since_; }
   std::uint64_t live_step() const { return step_ + (has_candidate_ ? 1 : 0); }
+  /// Whether there was a mark. What the program does before the first one belongs to no step.
+  bool started() const { return started_; }
 
  private:
   // The event that the time between marks follows.
@@ -81,7 +101,9 @@ class PhaseMachine {
     std::uint64_t samples = 0;
     std::uint64_t told_samples = 0;
     std::uint64_t tokens = 0;
+    std::uint64_t batch_tokens = 0;
     std::uint64_t h2d_bytes = 0;
+    std::uint64_t overhead_ns = 0;  // without the marks
     std::int64_t user_step = -1;
     std::uint32_t batches = 0;
     std::uint32_t backwards = 0;
@@ -101,6 +123,7 @@ class PhaseMachine {
   void advance(std::uint64_t now);
   void resolve(std::uint32_t phase);
   void resolve_before_loader();
+  void boundary();
   bool push(std::uint32_t phase);
   bool pop(std::uint32_t phase);
   Loader& loader_of(std::uint64_t id);
@@ -128,10 +151,13 @@ class PhaseMachine {
   bool optimizers_seen_ = false;
   bool samples_told_ = false;
   bool tokens_told_ = false;
+  bool batch_tokens_told_ = false;
   bool h2d_told_ = false;
   After after_ = After::kStart;
   std::array<std::uint8_t, kMaxDepth> stack_{};
   int depth_ = 0;
+  DeviceMark device_mark_;
+  std::uint16_t phases_seen_ = 0;  // phases of the host since the last boundary
   std::array<Loader, kMaxLoaders> loaders_{};
   int loader_count_ = 0;
   int loader_next_ = 0;  // the slot to reuse when all are taken

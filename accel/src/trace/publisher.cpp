@@ -7,13 +7,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <system_error>
 
-#include "identity.hpp"
+#include "base/clock.hpp"
 
 namespace paceline::trace {
 namespace {
@@ -25,11 +26,16 @@ constexpr auto kPeriod = std::chrono::milliseconds(50);
 }  // namespace
 
 Publisher::Publisher(RingWriter& ring, const paceline_ring_header& identity,
-                     std::string socket_path)
+                     std::string socket_path, DeviceTimeline* timeline)
     : ring_(ring),
       identity_(identity),
       socket_path_(std::move(socket_path)),
-      statm_(::open("/proc/self/statm", O_RDONLY | O_CLOEXEC)) {}
+      timeline_(timeline),
+      statm_(::open("/proc/self/statm", O_RDONLY | O_CLOEXEC)) {
+  // `amend` must not allocate: a callback of a driver may call it.
+  amendments_.reserve(kAmendments);
+  waiting_.reserve(2 * kAmendments);
+}
 
 Publisher::~Publisher() {
   if (thread_.joinable()) {
@@ -61,18 +67,48 @@ bool Publisher::start() {
 void Publisher::take(const paceline_step_record& record) {
   const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
   if (tail - head_.load(std::memory_order_acquire) == kQueue) {
-    ++lost_;
+    lost_.fetch_add(1, std::memory_order_relaxed);
     return;
   }
   paceline_step_record& slot = queue_[tail % kQueue];
   slot = record;
-  slot.lost_events = lost_;
+  slot.lost_events = lost_.exchange(0, std::memory_order_relaxed);
   slot.valid |= PACELINE_VALID_LOST_EVENTS;
-  lost_ = 0;
   tail_.store(tail + 1, std::memory_order_release);
 }
 
+void Publisher::amend(const paceline_step_record& facts) {
+  const std::lock_guard lock(amend_mutex_);
+  if (amendments_.size() == kAmendments) {
+    lost_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  paceline_step_record& record = amendments_.emplace_back(facts);
+  record.version = PACELINE_RECORD_VERSION;
+  record.bytes = sizeof(record);
+  record.kind = PACELINE_KIND_AMENDMENT;
+  record.attempt = identity_.attempt;
+  record.ring_epoch = identity_.ring_epoch;
+}
+
+void Publisher::ask_device() {
+  if (timeline_ == nullptr) return;
+  timeline_->poll([this](const paceline_step_record& facts) {
+    if (facts.ring_epoch == identity_.ring_epoch) amend(facts);
+  });
+  if (!device_lost_ && timeline_->lost()) {
+    device_lost_ = true;
+    ring_.withdraw(PACELINE_CAPABILITY_DEVICE_EVENTS);
+  }
+}
+
 void Publisher::drain() {
+  ask_device();
+  publish_steps();
+  publish_amendments();
+}
+
+void Publisher::publish_steps() {
   std::uint32_t head = head_.load(std::memory_order_relaxed);
   const std::uint32_t tail = tail_.load(std::memory_order_acquire);
   for (; head != tail; ++head) {
@@ -82,12 +118,31 @@ void Publisher::drain() {
     record.rss_mib = resident_mib();
     if (record.rss_mib != 0) record.valid |= PACELINE_VALID_RSS_MIB;
     ring_.publish(record);
+    published_step_ = record.step;
     head_.store(head + 1, std::memory_order_release);
   }
 }
 
+void Publisher::publish_amendments() {
+  {
+    const std::lock_guard lock(amend_mutex_);
+    const std::size_t room = 2 * kAmendments - waiting_.size();
+    const std::size_t taken = std::min(room, amendments_.size());
+    waiting_.insert(waiting_.end(), amendments_.begin(),
+                    amendments_.begin() + static_cast<std::ptrdiff_t>(taken));
+    lost_.fetch_add(static_cast<std::uint32_t>(amendments_.size() - taken),
+                    std::memory_order_relaxed);
+    amendments_.clear();
+  }
+  std::erase_if(waiting_, [this](const paceline_step_record& record) {
+    if (record.step > published_step_) return false;
+    ring_.publish(record);
+    return true;
+  });
+}
+
 std::uint32_t Publisher::resident_mib() {
-  const std::uint64_t now = monotonic_ns();
+  const std::uint64_t now = base::monotonic_ns();
   if (!statm_ || (resident_ns_ != 0 && now - resident_ns_ < kSecond)) return resident_;
   resident_ns_ = now;
   char text[128];
@@ -106,7 +161,7 @@ void Publisher::run() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
     lock.unlock();
-    const std::uint64_t now = monotonic_ns();
+    const std::uint64_t now = base::monotonic_ns();
     if (beaten_ns_ == 0 || now - beaten_ns_ >= kSecond) {
       beaten_ns_ = now;
       ring_.beat(now);
@@ -121,7 +176,7 @@ void Publisher::run() {
   drain();
   if (!offered_) {
     tried_ns_ = 0;
-    tend_socket(monotonic_ns());
+    tend_socket(base::monotonic_ns());
   }
   ring_.beat(0);
 }

@@ -23,6 +23,16 @@ void store(std::uint64_t* word, std::uint64_t value, int order) {
   __atomic_store_n(word, value, order);
 }
 
+// Writes a part of the live state. Two writers at once would break the seqlock.
+template <typename Write>
+void write_live(paceline_live_state& live, Write&& write) {
+  const std::uint32_t version = __atomic_load_n(&live.version, __ATOMIC_RELAXED);
+  __atomic_store_n(&live.version, version + 1, __ATOMIC_RELAXED);
+  std::atomic_thread_fence(std::memory_order_release);
+  write();
+  __atomic_store_n(&live.version, version + 2, __ATOMIC_RELEASE);
+}
+
 }  // namespace
 
 void write_record(std::byte* ring, std::uint32_t capacity, std::uint64_t number,
@@ -92,13 +102,40 @@ void RingWriter::beat(std::uint64_t now_ns) {
 
 void RingWriter::set_live(std::uint32_t phase, std::uint64_t since_ns, std::uint64_t step) {
   paceline_live_state& live = header()->live;
-  const std::uint32_t version = __atomic_load_n(&live.version, __ATOMIC_RELAXED);
-  __atomic_store_n(&live.version, version + 1, __ATOMIC_RELAXED);
-  std::atomic_thread_fence(std::memory_order_release);
-  __atomic_store_n(&live.phase, phase, __ATOMIC_RELAXED);
-  store(&live.since_ns, since_ns, __ATOMIC_RELAXED);
-  store(&live.step, step, __ATOMIC_RELAXED);
-  __atomic_store_n(&live.version, version + 2, __ATOMIC_RELEASE);
+  write_live(live, [&] {
+    __atomic_store_n(&live.phase, phase, __ATOMIC_RELAXED);
+    store(&live.since_ns, since_ns, __ATOMIC_RELAXED);
+    store(&live.step, step, __ATOMIC_RELAXED);
+  });
+}
+
+void RingWriter::set_collective(const paceline_collective& collective) {
+  paceline_live_state& live = header()->live;
+  write_live(live, [&] {
+    store(&live.collective_seq, collective.enqueued, __ATOMIC_RELAXED);
+    store(&live.group_id, collective.group_id, __ATOMIC_RELAXED);
+    store(&live.collective_done, collective.done, __ATOMIC_RELAXED);
+    __atomic_store_n(&live.group_size, collective.group_size, __ATOMIC_RELAXED);
+    __atomic_store_n(&live.group_rank, collective.group_rank, __ATOMIC_RELAXED);
+  });
+}
+
+void RingWriter::set_device(std::uint32_t kind, std::uint32_t number, const char* pci_address) {
+  constexpr std::size_t kWords = sizeof(paceline_ring_header::pci_address) / sizeof(std::uint64_t);
+  std::uint64_t address[kWords] = {};
+  std::strncpy(reinterpret_cast<char*>(address), pci_address, sizeof(address) - 1);
+  std::uint64_t* to = words(base_ + offsetof(paceline_ring_header, pci_address));
+  for (std::size_t i = 0; i < kWords; ++i) store(&to[i], address[i], __ATOMIC_RELAXED);
+  __atomic_store_n(&header()->device_number, number, __ATOMIC_RELAXED);
+  __atomic_store_n(&header()->device_kind, kind, __ATOMIC_RELEASE);
+}
+
+void RingWriter::announce(std::uint64_t capabilities) {
+  __atomic_fetch_or(&header()->capabilities, capabilities, __ATOMIC_RELEASE);
+}
+
+void RingWriter::withdraw(std::uint64_t capabilities) {
+  __atomic_fetch_and(&header()->capabilities, ~capabilities, __ATOMIC_RELEASE);
 }
 
 void RingWriter::abandon() {

@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "base/fd.hpp"
+#include "paceline/sources.h"
 #include "paceline/step_record.h"
 
 namespace paceline::trace {
@@ -31,6 +32,14 @@ class RingWriter {
   void publish(const paceline_step_record& record);
   void beat(std::uint64_t now_ns);
   void set_live(std::uint32_t phase, std::uint64_t since_ns, std::uint64_t step);
+  /// Tells readers which device computes. One thread at a time may call it.
+  void set_device(std::uint32_t kind, std::uint32_t number, const char* pci_address);
+  /// Adds capability bits. A source of measurements may start after the ring was opened.
+  void announce(std::uint64_t capabilities);
+  /// Takes capability bits back: a source has ended.
+  void withdraw(std::uint64_t capabilities);
+  /// Like set_live, another part of the live state. One thread at a time calls either.
+  void set_collective(const paceline_collective& collective);
   /// Call in a forked child: closes the descriptor. The child has no mapping (MADV_DONTFORK).
   void abandon();
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "../contract.hpp"
 
@@ -28,13 +29,13 @@ std::uint32_t library_mark_cost() {
   constexpr int kRounds = 128;
   std::mutex mutex;
   PhaseMachine machine(nowhere, 0, 0);
-  const std::uint64_t before = monotonic_ns();
+  const std::uint64_t before = base::monotonic_ns();
   for (int i = 0; i < kRounds; ++i) {
     const std::lock_guard lock(mutex);
-    machine.enter(monotonic_ns(), PACELINE_PHASE_OTHER);
-    machine.leave(monotonic_ns(), PACELINE_PHASE_OTHER);
+    machine.enter(base::monotonic_ns(), PACELINE_PHASE_OTHER);
+    machine.leave(base::monotonic_ns(), PACELINE_PHASE_OTHER);
   }
-  return static_cast<std::uint32_t>((monotonic_ns() - before) / (2 * kRounds));
+  return static_cast<std::uint32_t>((base::monotonic_ns() - before) / (2 * kRounds));
 }
 
 }  // namespace
@@ -57,6 +58,7 @@ void Runtime::forked() {
   state_.store(State::kForked, std::memory_order_release);
   // The publishing thread does not exist in the child. Its objects are leaked, because a join would
   // never return.
+  current_step_.store(0, std::memory_order_release);
   publisher_.release()->abandon();
   ring_.release()->abandon();
   machine_.release();
@@ -85,7 +87,7 @@ bool Runtime::counts(Claim claim) {
   if (owner_trains_ && !machine_->idle()) return false;
   // The previous thread may be prefetching inside a loader. Its leave will not count, so its enter
   // is dropped.
-  if (owner_ != nullptr) machine_->drop_open(monotonic_ns());
+  if (owner_ != nullptr) machine_->drop_open(base::monotonic_ns());
   owner_ = thread;
   owner_trains_ = true;
   return true;
@@ -115,7 +117,8 @@ int Runtime::open(const paceline_options* options) {
       return PACELINE_ESYSTEM;
     }
     const char* socket = process_environment(runtime_env::kTelemetrySocket);
-    auto publisher = std::make_unique<Publisher>(*ring, identity, socket == nullptr ? "" : socket);
+    auto publisher =
+        std::make_unique<Publisher>(*ring, identity, socket == nullptr ? "" : socket, &timeline_);
     auto machine = std::make_unique<PhaseMachine>(*publisher, known.host_phases,
                                                   known.mark_cost_ns + library_mark_cost());
     if (!publisher->start()) {
@@ -132,7 +135,11 @@ int Runtime::open(const paceline_options* options) {
   owner_ = nullptr;
   owner_trains_ = false;
   tracing_ = true;
+  marks_.clear();
   ++epoch_;
+  set_current_step(0);
+  timeline_.begin(epoch_);
+  tell_device();
   state_.store(State::kOpen, std::memory_order_release);
   return PACELINE_OK;
 }
@@ -140,12 +147,93 @@ int Runtime::open(const paceline_options* options) {
 int Runtime::close() {
   const std::lock_guard lock(mutex_);
   if (state_ != State::kOpen) return refusal();
-  machine_->finish(monotonic_ns());
+  const std::uint64_t now = base::monotonic_ns();
+  machine_->finish(now);
+  // Hands the last step over; it records nothing.
+  DeviceMark device = machine_->take_device_mark();
+  device.boundary = false;
+  timeline_.apply(device, now, std::nullopt);
   state_.store(State::kClosed, std::memory_order_release);
+  current_step_.store(0, std::memory_order_release);
   machine_.reset();
   publisher_.reset();
   ring_.reset();
   return PACELINE_OK;
+}
+
+void Runtime::tell_device() {
+  const auto device = timeline_.device();
+  if (!device || !timeline_.measures()) return;
+  ring_->set_device(PACELINE_DEVICE_CUDA, static_cast<std::uint32_t>(device->index + 1),
+                    device->pci_address.c_str());
+  ring_->announce(PACELINE_CAPABILITY_DEVICE_EVENTS);
+}
+
+int Runtime::start_device(std::uint32_t stream_cost_ns, std::string& why) {
+  if (state_.load(std::memory_order_acquire) != State::kOpen) return refusal();
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ring_) return refusal();
+    ring_->set_device(PACELINE_DEVICE_CUDA, 0, "");
+  }
+  const auto driver = cuda::Driver::get();
+  if (!driver) {
+    why = driver.error();
+    return PACELINE_EDEVICE;
+  }
+  const auto device = timeline_.start(**driver, stream_cost_ns);
+  if (!device) {
+    why = device.error();
+    return PACELINE_EDEVICE;
+  }
+  if (!*device) return PACELINE_EORDER;
+  const std::lock_guard lock(mutex_);
+  if (!ring_) return refusal();
+  tell_device();
+  return PACELINE_OK;
+}
+
+namespace {
+
+thread_local std::optional<cuda::Stream> next_stream;
+
+}  // namespace
+
+void Runtime::set_stream(std::uint64_t stream) {
+  next_stream = reinterpret_cast<cuda::Stream>(static_cast<std::uintptr_t>(stream));
+}
+
+std::optional<cuda::Stream> Runtime::take_stream() {
+  return std::exchange(next_stream, std::nullopt);
+}
+
+int Runtime::amend(const paceline_step_record& facts) {
+  if (state_.load(std::memory_order_acquire) != State::kOpen) return refusal();
+  const std::lock_guard lock(mutex_);
+  if (!publisher_) return refusal();
+  if (facts.ring_epoch != epoch_) return PACELINE_ECLOSED;
+  publisher_->amend(facts);
+  return PACELINE_OK;
+}
+
+int Runtime::set_collective(const paceline_collective& collective) {
+  const std::lock_guard lock(mutex_);
+  if (!ring_) return refusal();
+  ring_->set_collective(collective);
+  return PACELINE_OK;
+}
+
+int Runtime::announce(std::uint64_t capabilities) {
+  const std::lock_guard lock(mutex_);
+  if (!ring_) return refusal();
+  ring_->announce(capabilities);
+  return PACELINE_OK;
+}
+
+int Runtime::recent_marks(paceline_mark* marks, std::uint32_t most) {
+  const std::lock_guard lock(mutex_);
+  if (!ring_) return refusal();
+  return static_cast<int>(marks_.newest(marks, most));
 }
 
 int Runtime::ring_fd() {
@@ -156,7 +244,7 @@ int Runtime::ring_fd() {
 int Runtime::set_tracing(bool on) {
   const std::lock_guard lock(mutex_);
   if (!machine_) return refusal();
-  if (on && !tracing_) machine_->restart(monotonic_ns());
+  if (on && !tracing_) machine_->restart(base::monotonic_ns());
   tracing_ = on;
   return PACELINE_OK;
 }

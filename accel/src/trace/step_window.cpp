@@ -18,7 +18,9 @@ void PhaseMachine::merge(Window& into, const Window& from) const {
   }
   into.told_samples += from.told_samples;
   into.tokens += from.tokens;
+  into.batch_tokens += from.batch_tokens;
   into.h2d_bytes += from.h2d_bytes;
+  into.overhead_ns += from.overhead_ns;
   into.backwards += from.backwards;
   into.optimizers_stepped += from.optimizers_stepped;
   into.loader_wait_max_us = std::max(into.loader_wait_max_us, from.loader_wait_max_us);
@@ -61,8 +63,8 @@ void PhaseMachine::emit(const Window& window, std::uint8_t boundary, std::uint64
     record.samples = window.samples;
     record.valid |= PACELINE_VALID_SAMPLES;
   }
-  if (tokens_told_) {
-    record.tokens = window.tokens;
+  if (tokens_told_ || batch_tokens_told_) {
+    record.tokens = tokens_told_ ? window.tokens : window.batch_tokens;
     record.valid |= PACELINE_VALID_TOKENS;
   }
   if (h2d_told_) {
@@ -79,7 +81,8 @@ void PhaseMachine::emit(const Window& window, std::uint8_t boundary, std::uint64
     record.optimizers_stepped = clamp_to<std::uint16_t>(window.optimizers_stepped);
     record.valid |= PACELINE_VALID_OPTIMIZERS_STEPPED;
   }
-  record.overhead_ns = clamp_to<std::uint32_t>(std::uint64_t{window.marks} * mark_cost_ns_);
+  record.overhead_ns =
+      clamp_to<std::uint32_t>(std::uint64_t{window.marks} * mark_cost_ns_ + window.overhead_ns);
   sink_.take(record);
   if ((flags & PACELINE_FLAG_FINAL) == 0) ++step_;
 }

@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -59,6 +60,32 @@ class FakeCuda {
     const int own = mode;
     exchange(&mode);
     return own;
+  }
+  // Queues work that takes the device so long.
+  void work(void* stream, std::uint64_t ns) {
+    function<void(void*, std::uint64_t)>("fake_cuda_work")(stream, ns);
+  }
+  // Moves the clock of the device.
+  void advance(std::uint64_t ns) { function<void(std::uint64_t)>("fake_cuda_advance")(ns); }
+  // How many events were created.
+  int events() { return function<int()>("fake_cuda_events")(); }
+  // Makes the context of a device the current one of this thread, as the program itself does.
+  void push_context(int device) {
+    function<int(void*)>("cuCtxPushCurrent_v2")(
+        reinterpret_cast<void*>(static_cast<std::uintptr_t>(device) + 1));
+  }
+  void pop_context() {
+    void* context = nullptr;
+    function<int(void**)>("cuCtxPopCurrent_v2")(&context);
+  }
+  // How often a call has ended a capture of another thread.
+  int captures_broken() { return function<int(const char*)>("fake_cuda_value")("captures broken"); }
+  // How often a function was called, by the log.
+  int calls(const std::string& name) {
+    const std::string text = "\n" + log();
+    int count = 0;
+    for (std::size_t at = 0; (at = text.find("\n" + name, at)) != std::string::npos; ++at) ++count;
+    return count;
   }
   // How often kernels have read or written several elements at once.
   long wide() { return function<long()>("fake_cuda_wide")(); }

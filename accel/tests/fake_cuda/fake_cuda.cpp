@@ -17,6 +17,7 @@
 // - "dry": kernels do not run.
 // - "captured elsewhere": if 1, another thread captures a graph, which forbids loading a module to
 //   threads that are not in relaxed mode.
+// Streams and events, and the names that they take, are in events.hpp.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -47,8 +48,8 @@ struct State {
   bool uneven = false;
 };
 
-thread_local int contexts = 0;      // pushed by this thread
-thread_local int capture_mode = 0;  // CUstreamCaptureMode; 2: relaxed
+thread_local std::vector<void*> context_stack;  // pushed by this thread
+thread_local int capture_mode = 0;              // CUstreamCaptureMode; 2: relaxed
 
 enum : int { kInvalidValue = 1, kNotInitialized = 3, kNoContext = 201, kCaptured = 900 };
 
@@ -84,7 +85,7 @@ int free_call(const char* name, const Words&... words) {
 template <typename... Words>
 int call(const char* name, const Words&... words) {
   const int answer = free_call(name, words...);
-  return answer == 0 && contexts == 0 ? kNoContext : answer;
+  return answer == 0 && context_stack.empty() ? kNoContext : answer;
 }
 
 // A kernel of any module: each has one parameter, a structure of its own, by value.
@@ -144,6 +145,7 @@ FAKE void fake_cuda_set(const char* name, int value) {
   const std::lock_guard lock(state().mutex);
   state().values[name] = value;
 }
+FAKE int fake_cuda_value(const char* name) { return told(name); }
 FAKE int fake_cuda_uneven() { return state().uneven ? 1 : 0; }
 
 FAKE long fake_cuda_wide() { return WideAccess::count; }
@@ -189,13 +191,14 @@ FAKE int cuDevicePrimaryCtxRetain(void** context, int device) {
 
 FAKE int cuCtxPushCurrent_v2(void* context) {
   if (context == nullptr) return kNoContext;
-  ++contexts;
+  context_stack.push_back(context);
   return 0;
 }
 
-FAKE int cuCtxPopCurrent_v2(void**) {
-  if (contexts == 0) return kNoContext;
-  --contexts;
+FAKE int cuCtxPopCurrent_v2(void** context) {
+  if (context_stack.empty()) return kNoContext;
+  *context = context_stack.back();
+  context_stack.pop_back();
   return 0;
 }
 
@@ -206,7 +209,7 @@ FAKE int cuModuleLoadData(void** module, const void* image) {
 }
 
 FAKE int cuModuleGetFunction(void** function, void*, const char* name) {
-  if (contexts == 0) return kNoContext;
+  if (context_stack.empty()) return kNoContext;
   for (const Named& kernel : kKernels) {
     if (std::strcmp(kernel.name, name) == 0) {
       *function = const_cast<Named*>(&kernel);
@@ -220,8 +223,9 @@ FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, uns
                         unsigned, unsigned, unsigned shared, void* stream, void** parameters,
                         void** extra) {
   const auto& kernel = *static_cast<const Named*>(function);
-  const int answer = call("cuLaunchKernel", kernel.name, blocks, threads, "stream",
-                          reinterpret_cast<std::uintptr_t>(stream), "contexts", contexts);
+  const int answer =
+      call("cuLaunchKernel", kernel.name, blocks, threads, "stream",
+           reinterpret_cast<std::uintptr_t>(stream), "contexts", context_stack.size());
   if (answer != 0) return answer;
   {
     const std::lock_guard lock(state().mutex);
@@ -239,3 +243,5 @@ FAKE int cuThreadExchangeStreamCaptureMode(int* mode) {
   std::swap(*mode, capture_mode);
   return free_call("cuThreadExchangeStreamCaptureMode", capture_mode);
 }
+
+#include "events.hpp"

@@ -45,6 +45,33 @@ def test_what_acts_is_told_while_it_trains_and_at_the_end(
     assert [path.name for path in tmp_path.iterdir() if "effects" in path.name] == [file.name]
 
 
+IN_A_FUNCTION = """
+def main():
+    model = nn.parallel.DistributedDataParallel(small())
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss_of(model, (torch.randn(8, 4), torch.zeros(8))).backward()
+        optimizer.step()
+
+dist.init_process_group("gloo")
+main()
+dist.destroy_process_group()
+"""
+
+
+def test_what_acted_is_told_at_the_end_though_its_objects_are_gone(
+    train_by_fork: Train, tmp_path: Path
+) -> None:
+    file = tmp_path / "effects.json"
+    asked = {**ASKED, "PACELINE_COMMUNICATION": "Auto"}
+    run = train_by_fork(IN_A_FUNCTION, ranks=2, PACELINE_EFFECTS_FILE=str(file), **asked)
+    assert run.code == 0, run.output
+    told = effects(file.read_text())
+    assert told["communication"]["kept"] and "2 ranks" in told["communication"]["reason"], told
+    assert told["optimizer"]["kept"], told
+
+
 def test_a_feature_that_is_left_has_its_reason(train_by_fork: Train, tmp_path: Path) -> None:
     file = tmp_path / "effects.json"
     asked = {**ASKED, "PACELINE_NUMERICS": "Bitwise"}

@@ -24,7 +24,7 @@ print("explain", paceline.explain())
 print("index", os.environ.get("NCCL_IB_GID_INDEX"))
 print("told", json.dumps(paceline.explain(as_dict=True)["network"]))
 """
-TITLE = "settings of NCCL between hosts: "
+TITLE = "settings of NCCL: "
 
 
 def with_nccl(version: str, cuda: str = "13.0") -> str:

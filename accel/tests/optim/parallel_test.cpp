@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which thread does which piece of an optimizer's work.
-#include "parallel.hpp"
+// parallel_for, which optimizers and operators share; and how an optimizer's work becomes pieces.
+#include "base/parallel.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -16,9 +16,9 @@
 
 namespace {
 
+using paceline::base::parallel_for;
 using paceline::optim::Chunks;
 using paceline::optim::kElementsPerThread;
-using paceline::optim::parallel_for;
 
 // Whether it became so within ten seconds.
 template <typename Condition>

@@ -30,11 +30,19 @@ import paceline  # noqa: E402 - where it lies is known only now
 import paceline.amp  # noqa: E402
 import paceline.graph  # noqa: E402
 import paceline.loader  # noqa: E402
+import paceline.ops  # noqa: E402
 import paceline.optim  # noqa: E402
 from paceline.loader import _patch as _loader_patch  # noqa: E402
 from paceline.optim import _patch as _optim_patch  # noqa: E402
 
-MODULES = ("paceline", "paceline.amp", "paceline.comm", "paceline.loader", "paceline.optim")
+MODULES = (
+    "paceline",
+    "paceline.amp",
+    "paceline.comm",
+    "paceline.loader",
+    "paceline.ops",
+    "paceline.optim",
+)
 
 
 def public() -> list[Any]:

@@ -71,7 +71,7 @@ def shipped() -> Path:
 
 
 def test_no_symbol_is_newer_than_the_oldest_glibc(shipped: Path) -> None:
-    for name in ("libjpeg.so.62", "libpaceline.so"):
+    for name in ("libjpeg.so.62", "libpaceline_cupti.so", "libpaceline.so"):
         table = subprocess.run(
             ["objdump", "-T", shipped / "lib" / name], stdout=subprocess.PIPE, text=True, check=True
         ).stdout
@@ -107,7 +107,13 @@ def test_the_runtime_folder_is_complete(shipped: Path) -> None:
     python = {f"python/{path.relative_to(sources)}" for path in sources.rglob("*.py")}
     assert (
         python <= names
-        and {"lib/libpaceline.so", "lib/libjpeg.so.62", "lib/libjpeg.so.62.LICENCE"} <= names
+        and {
+            "lib/libpaceline.so",
+            "lib/libpaceline_cupti.so",
+            "lib/libjpeg.so.62",
+            "lib/libjpeg.so.62.LICENCE",
+        }
+        <= names
     )
     assert any(name.endswith(".dist-info/entry_points.txt") for name in names)
 

@@ -317,6 +317,28 @@ CASE(a_step_whose_optimizer_a_scaler_skipped_is_a_step_and_says_so) {
   }
 }
 
+CASE(tokens_of_batches_count_until_the_program_counts_itself) {
+  Program program;
+  const auto iterate = [&](std::uint64_t of_batch, std::uint64_t told) {
+    program.fetch(10);
+    program.machine.count(PACELINE_COUNTER_BATCH_TOKENS, of_batch);
+    program.fetch(10);  // gradients of two batches are accumulated
+    program.machine.count(PACELINE_COUNTER_BATCH_TOKENS, of_batch);
+    if (told > 0) program.machine.count(PACELINE_COUNTER_TOKENS, told);
+    program.backward(30);
+    program.optimize(5);
+  };
+  iterate(40, 0);
+  iterate(50, 0);
+  iterate(60, 7);
+  const auto& records = program.finish();
+  if (!CHECK(records.size() >= 3)) return;
+  CHECK((records[0].valid & PACELINE_VALID_TOKENS) != 0);
+  CHECK_EQ(records[0].tokens, 80U);
+  CHECK_EQ(records[1].tokens, 100U);
+  CHECK_EQ(records[2].tokens, 7U);
+}
+
 CASE(of_two_optimizers_one_may_be_skipped) {
   Program program;
   program.fetch(10);

@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "check.hpp"
 #include "ring_reader.hpp"
@@ -159,6 +161,107 @@ CASE(a_socket_path_too_long_is_never_offered) {
   Rank rank(std::string(300, 'x'));
   rank.publisher->tend_socket(kSecond);
   CHECK(!rank.publisher->offered());
+}
+
+// The records of a ring that was not filled, in order.
+std::vector<paceline_step_record> records_of(const RingWriter& ring) {
+  constexpr std::size_t kBytes =
+      PACELINE_HEADER_BYTES + std::size_t{PACELINE_RING_CAPACITY} * PACELINE_RECORD_BYTES;
+  void* memory = ::mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, ring.fd(), 0);
+  if (memory == MAP_FAILED) std::abort();
+  std::vector<paceline_step_record> records;
+  for (std::uint64_t i = 0; i < ring.published(); ++i) {
+    const auto record =
+        paceline::check::read_record(static_cast<std::byte*>(memory), PACELINE_RING_CAPACITY, i);
+    if (!record) std::abort();
+    records.push_back(*record);
+  }
+  ::munmap(memory, kBytes);
+  return records;
+}
+
+CASE(an_amendment_waits_for_the_record_of_its_step) {
+  Rank rank("");
+  paceline_step_record facts{};
+  facts.step = 2;
+  facts.ring_epoch = 2;
+  facts.valid = PACELINE_VALID_KERNELS;
+  facts.kernels = 77;
+  rank.publisher->amend(facts);
+  paceline_step_record step{};
+  step.kind = PACELINE_KIND_STEP;
+  step.step = 1;
+  rank.publisher->take(step);
+  rank.publisher->drain();
+  CHECK_EQ(rank.ring->published(), 1U);
+  step.step = 2;
+  rank.publisher->take(step);
+  rank.publisher->drain();
+  rank.publisher->drain();
+  const auto records = records_of(*rank.ring);
+  if (!CHECK(records.size() == 3U)) return;
+  CHECK_EQ(records[1].step, 2U);
+  CHECK_EQ(records[1].kind, PACELINE_KIND_STEP);
+  const paceline_step_record& amendment = records[2];
+  CHECK_EQ(amendment.kind, PACELINE_KIND_AMENDMENT);
+  CHECK_EQ(amendment.version, PACELINE_RECORD_VERSION);
+  CHECK_EQ(amendment.bytes, PACELINE_RECORD_BYTES);
+  CHECK_EQ(amendment.step, 2U);
+  CHECK_EQ(amendment.attempt, 3U);
+  CHECK_EQ(amendment.ring_epoch, 2U);
+  CHECK_EQ(amendment.valid, PACELINE_VALID_KERNELS);
+  CHECK_EQ(amendment.kernels, 77U);
+}
+
+CASE(amendments_that_do_not_fit_are_counted_not_waited_for) {
+  Rank rank("");
+  paceline_step_record facts{};
+  facts.step = 1;
+  for (int i = 0; i < 300; ++i) rank.publisher->amend(facts);  // the queue holds 256
+  paceline_step_record step{};
+  step.step = 1;
+  rank.publisher->take(step);
+  rank.publisher->drain();
+  const auto records = records_of(*rank.ring);
+  if (!CHECK(records.size() == 257U)) return;
+  CHECK_EQ(records[0].lost_events, 44U);
+}
+
+CASE(amendments_of_steps_that_never_come_have_a_bound) {
+  Rank rank("");
+  paceline_step_record facts{};
+  facts.step = 9;
+  for (int i = 0; i < 1000; ++i) {
+    rank.publisher->amend(facts);
+    rank.publisher->drain();
+  }
+  paceline_step_record step{};
+  step.step = 9;
+  rank.publisher->take(step);
+  rank.publisher->drain();
+  const auto records = records_of(*rank.ring);
+  if (!CHECK(records.size() == 513U)) return;
+  CHECK_EQ(records[0].lost_events, 488U);
+}
+
+CASE(threads_may_amend_together) {
+  Rank rank("");
+  std::vector<std::thread> threads;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    threads.emplace_back([&rank, i] {
+      paceline_step_record facts{};
+      facts.step = 1;
+      facts.kernels = i;
+      for (int n = 0; n < 50; ++n) rank.publisher->amend(facts);
+    });
+  }
+  paceline_step_record step{};
+  step.step = 1;
+  rank.publisher->take(step);
+  rank.publisher->drain();
+  for (std::thread& thread : threads) thread.join();
+  rank.publisher->drain();
+  CHECK_EQ(rank.ring->published(), 201U);
 }
 
 CASE(steps_that_do_not_fit_are_counted_not_waited_for) {

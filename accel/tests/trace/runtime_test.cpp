@@ -10,9 +10,12 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "check.hpp"
+#include "fake_cuda/fake.hpp"
 #include "ring_reader.hpp"
 
 namespace {
@@ -197,6 +200,160 @@ CASE(no_descriptors_left_means_no_tracing) {
   CHECK_EQ(Runtime::instance().system_error(), EMFILE);
   for (const int fd : taken) ::close(fd);
   CHECK_EQ(Runtime::instance().open(nullptr), PACELINE_OK);
+}
+
+CASE(the_current_step_is_known_and_can_be_amended) {
+  Runtime& runtime = Runtime::instance();
+  paceline_step_record facts{};
+  CHECK_EQ(runtime.current_step().number, 0U);
+  CHECK_EQ(runtime.amend(facts), PACELINE_ECLOSED);
+  CHECK_EQ(runtime.open(nullptr), PACELINE_OK);
+  // What a program does before its first mark belongs to no step.
+  CHECK_EQ(runtime.current_step().number, 0U);
+  CHECK_EQ(runtime.current_step().ring_epoch, 1U);
+  train(2);
+  // The second step is not over until the next batch; marks after it belong to the third.
+  CHECK_EQ(runtime.current_step().number, 3U);
+  const auto* ring = reinterpret_cast<const std::byte*>(header());
+  facts.step = 1;
+  facts.ring_epoch = 1;
+  facts.valid = PACELINE_VALID_KERNELS;
+  facts.kernels = 5;
+  CHECK_EQ(runtime.amend(facts), PACELINE_OK);
+  facts.ring_epoch = 2;
+  CHECK_EQ(runtime.amend(facts), PACELINE_ECLOSED);
+  CHECK_EQ(runtime.close(), PACELINE_OK);
+  int amendments = 0;
+  for (std::uint64_t i = 0; i < paceline::check::write_index(ring); ++i) {
+    const auto record = paceline::check::read_record(ring, PACELINE_RING_CAPACITY, i);
+    if (!CHECK(record.has_value())) return;
+    if (record->kind != PACELINE_KIND_AMENDMENT) continue;
+    ++amendments;
+    CHECK_EQ(record->step, 1U);
+    CHECK_EQ(record->kernels, 5U);
+  }
+  CHECK_EQ(amendments, 1);
+  CHECK_EQ(runtime.current_step().number, 0U);
+  CHECK_EQ(runtime.open(nullptr), PACELINE_OK);
+  CHECK_EQ(runtime.current_step().ring_epoch, 2U);
+}
+
+void train_on(std::uint64_t stream, int steps) {
+  for (int i = 0; i < steps; ++i) {
+    for (const bool entering : {true, false}) {
+      Runtime::set_stream(stream);
+      Runtime::instance().mark(Claim::kTraining, [&](PhaseMachine& machine, std::uint64_t now) {
+        return entering ? machine.optimizer_enter(now, 0) : machine.optimizer_leave(now, 0);
+      });
+    }
+  }
+}
+
+CASE(a_device_that_starts_late_is_told_in_the_header) {
+  paceline::device_test::FakeCuda cuda;
+  Runtime& runtime = Runtime::instance();
+  std::string why;
+  CHECK_EQ(runtime.start_device(100, why), PACELINE_ECLOSED);
+  paceline_options options{};
+  options.size = sizeof(options);
+  options.device_kind = PACELINE_DEVICE_CPU;
+  options.capabilities = PACELINE_CAPABILITY_HOST_MARKS;
+  CHECK_EQ(runtime.open(&options), PACELINE_OK);
+  const paceline_ring_header* seen = header();
+  train_on(7, 2);
+  CHECK(cuda.log().empty());
+  CHECK_EQ(runtime.start_device(100, why), PACELINE_EORDER);  // no context is current
+  CHECK_EQ(seen->device_kind, PACELINE_DEVICE_CUDA);
+  CHECK_EQ(seen->capabilities, PACELINE_CAPABILITY_HOST_MARKS);
+  cuda.push_context(1);
+  CHECK_EQ(runtime.start_device(100, why), PACELINE_OK);
+  CHECK_EQ(seen->device_number, 2U);
+  CHECK(std::string(seen->pci_address) == "0000:a1:00.0");
+  CHECK_EQ(seen->capabilities, PACELINE_CAPABILITY_HOST_MARKS | PACELINE_CAPABILITY_DEVICE_EVENTS);
+  train_on(7, 4);
+  cuda.advance(1'000'000'000);
+  CHECK_EQ(runtime.close(), PACELINE_OK);
+  const auto* ring = reinterpret_cast<const std::byte*>(seen);
+  std::vector<std::uint64_t> amended;
+  std::uint64_t last_step = 0;
+  for (std::uint64_t i = 0; i < paceline::check::write_index(ring); ++i) {
+    const auto record = paceline::check::read_record(ring, PACELINE_RING_CAPACITY, i);
+    if (!CHECK(record.has_value())) return;
+    if (record->kind == PACELINE_KIND_STEP) {
+      last_step = record->step;
+      if (record->step > 3 && record->step < 7) CHECK(record->overhead_ns > 400);
+      continue;
+    }
+    CHECK(record->step <= last_step);
+    amended.push_back(record->step);
+  }
+  // The third has its start only, and what ends the second is not on the device.
+  CHECK(amended == (std::vector<std::uint64_t>{3, 4, 5, 6}));
+  CHECK_EQ(runtime.open(nullptr), PACELINE_OK);
+  CHECK_EQ(header()->device_number, 2U);
+  CHECK_EQ(header()->capabilities, PACELINE_CAPABILITY_DEVICE_EVENTS);
+}
+
+CASE(a_forked_child_makes_no_call_of_the_driver) {
+  paceline::device_test::FakeCuda cuda;
+  cuda.push_context(0);
+  std::string why;
+  CHECK_EQ(Runtime::instance().open(nullptr), PACELINE_OK);
+  CHECK_EQ(Runtime::instance().start_device(0, why), PACELINE_OK);
+  train_on(7, 2);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    cuda.forget();
+    train_on(7, 2);
+    ::_exit(Runtime::instance().start_device(0, why) == PACELINE_EFORKED && cuda.log().empty() ? 0
+                                                                                               : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  train_on(7, 2);
+  Runtime::instance().close();
+}
+
+CASE(a_lost_device_takes_its_capability_back) {
+  paceline::device_test::FakeCuda cuda;
+  cuda.push_context(0);
+  std::string why;
+  CHECK_EQ(Runtime::instance().open(nullptr), PACELINE_OK);
+  const paceline_ring_header* seen = header();
+  CHECK_EQ(Runtime::instance().start_device(0, why), PACELINE_OK);
+  cuda.set("cuEventRecord", 700);
+  train_on(7, 2);
+  Runtime::instance().close();
+  CHECK_EQ(seen->capabilities, 0U);
+}
+
+CASE(without_a_driver_the_device_is_known_and_its_times_are_not) {
+  std::string why;
+  CHECK_EQ(Runtime::instance().open(nullptr), PACELINE_OK);
+  CHECK_EQ(Runtime::instance().start_device(0, why), PACELINE_EDEVICE);
+  CHECK(why.find("libcuda.so.1") != std::string::npos);
+  CHECK_EQ(header()->device_kind, PACELINE_DEVICE_CUDA);
+  CHECK_EQ(header()->device_number, 0U);
+}
+
+CASE(the_newest_marks_are_kept_in_order) {
+  Runtime& runtime = Runtime::instance();
+  paceline_mark marks[2000];
+  CHECK_EQ(runtime.recent_marks(marks, 2000), PACELINE_ECLOSED);
+  CHECK_EQ(runtime.open(nullptr), PACELINE_OK);
+  CHECK_EQ(runtime.recent_marks(marks, 2000), 0);
+  enter();
+  leave();
+  CHECK_EQ(runtime.recent_marks(marks, 2000), 2);
+  CHECK_EQ(marks[0].phase, static_cast<std::uint32_t>(PACELINE_PHASE_BACKWARD));
+  CHECK_EQ(marks[1].phase, static_cast<std::uint32_t>(PACELINE_PHASE_OTHER));
+  CHECK(marks[0].ns <= marks[1].ns);
+  CHECK_EQ(runtime.recent_marks(marks, 1), 1);
+  CHECK_EQ(marks[0].phase, static_cast<std::uint32_t>(PACELINE_PHASE_OTHER));
+  train(1500);
+  CHECK_EQ(runtime.recent_marks(marks, 2000), 1024);
+  CHECK(marks[0].ns <= marks[1023].ns);
 }
 
 }  // namespace

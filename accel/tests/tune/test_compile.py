@@ -145,6 +145,85 @@ def test_an_error_of_the_compiler_leaves_the_model_eager(
     assert torch.allclose(step(model, x), eager)
 
 
+class Wrapper(nn.Module):
+    """Hands attributes on to the module inside it, as Lightning Fabric's does."""
+
+    def __init__(self, inside: nn.Module) -> None:
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, x: Any) -> Any:
+        return self.inside(x)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "inside" and "inside" in self.__dict__.get("_modules", ()):
+            setattr(self.inside, name, value)
+        super().__setattr__(name, value)
+
+
+@can_compile
+def test_a_wrapper_that_hands_attributes_on_is_compiled_once(change: _compile.Compile) -> None:
+    model, x = Wrapper(Net()), torch.randn(8, 4)
+    eager = step(model, x)
+    assert observed(change, model) == ""
+    change.use(True)
+    assert torch.allclose(step(model, x), eager)
+    assert not change.failed and model._compiled_call_impl is not None
+    change.use(False)
+    assert model._compiled_call_impl is None
+    assert model.inside._compiled_call_impl is None
+
+
+@can_compile
+def test_a_recursion_that_only_the_compiled_way_has_leaves_the_model_eager(
+    change: _compile.Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x = Net(), torch.randn(8, 4)
+    eager = step(model, x)
+    assert observed(change, model) == ""
+    change.use(True)
+
+    def endless(*_: Any) -> Any:
+        raise RecursionError("maximum recursion depth exceeded")
+
+    monkeypatch.setattr(model._compiled_call_impl, "_compiled", endless)
+    assert torch.allclose(step(model, x), eager)
+    assert change.failed.startswith("RecursionError")
+
+
+@can_compile
+def test_a_failure_leaves_the_rest_of_the_step_as_it_began(
+    change: _compile.Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpointed activations are computed again as they were computed first."""
+    first, second, x = Net(), Net(), torch.randn(8, 4)
+    change.observe()
+    step(first, x)
+    step(second, x)
+    assert change.why_not() == ""
+    change.use(True)
+
+    def endless(*_: Any) -> Any:
+        raise RecursionError("maximum recursion depth exceeded")
+
+    monkeypatch.setattr(second._compiled_call_impl, "_compiled", endless)
+    step(first, x)
+    step(second, x)
+    assert change.failed and first._compiled_call_impl is not None
+    change.use(True)  # the tuner's, at the end of the step
+    assert first._compiled_call_impl is None and second._compiled_call_impl is None
+
+
+def test_a_model_under_reentrant_checkpointing_is_left_eager(change: _compile.Compile) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    model, x = Net(), torch.randn(8, 4, requires_grad=True)
+    change.observe()
+    checkpoint(lambda y: model(y)["out"], x, use_reentrant=True).sum().backward()
+    step(model, x)
+    assert "without gradients first" in change.why_not()
+
+
 @can_compile
 def test_an_error_of_the_program_stays_the_programs(change: _compile.Compile) -> None:
     class Strict(Net):

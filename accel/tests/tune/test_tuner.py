@@ -22,6 +22,7 @@ sys.path.insert(
     ),
 )
 
+from paceline._core import effects  # noqa: E402
 from paceline.tune import _pairs, _report, _tuner  # noqa: E402
 from paceline.tune._ranks import Ranks  # noqa: E402
 from paceline.tune._together import Together  # noqa: E402
@@ -209,6 +210,18 @@ class Told:
         self.said.append("kept" if verdict.kept else "rolled back")
 
 
+def test_it_says_what_it_waits_for() -> None:
+    """Keras' optimizers, for example, are not PyTorch's: the tuner sees none of their steps."""
+    for after, when in ((0.0, "16 steps"), (10.0, "10 s of training")):
+        told = Told()
+        tuner = _tuner.Tuner(Fake(), 120.0, after, report=told)
+        unseen = f"it is tried after {when}; no step of PyTorch's optimizers has ended"
+        assert told.said == [unseen]
+        for _ in range(3):
+            tuner.step_ended()
+        assert told.said == [unseen, f"it is tried after {when}"]
+
+
 def test_two_changes_are_tried_one_after_the_other() -> None:
     """Both begin at the same step, and each is judged by steps in which the other one rests."""
     _report.forget()
@@ -226,6 +239,7 @@ def test_two_changes_are_tried_one_after_the_other() -> None:
             tuner.step_ended()
         for tuner, change, was in zip(tuners, (good, bad), were):
             assert change.on is was or turns == [tuner] or tried == [tuner]
+        assert effects._trial is bool(turns), "the launcher hears of it"
     assert good.on and bad.dropped
     assert "kept" in told.said and "rolled back" not in told.said
     assert "rolled back" in _report._status().seen[0]["text"]
@@ -238,8 +252,9 @@ def test_a_tuner_that_ends_early_leaves_the_turn_to_others() -> None:
     while not turns:
         now += 0.1
         tuner.step_ended()
+    assert effects._trial
     tuner.release()
-    assert not turns
+    assert not turns and not effects._trial
 
 
 class Store:

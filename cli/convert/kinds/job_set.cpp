@@ -193,7 +193,7 @@ Result<NewJob> convert_job_set(const Json& document, Notes& notes) {
   if (const Json* key = member(&job.annotations, kExclusive)) {
     notes.drop(std::string("metadata.annotations.") + kExclusive, key,
                "Paceline places a gang close together by what it knows of the network",
-               "spec.scheduling.exclusiveNodes puts each pod on a node of its own");
+               "spec.scheduling.podsPerNode: 1 puts each pod on a node of its own");
     job.annotations.erase(kExclusive);
   }
   const Json* spec = fields.object("spec");

@@ -89,10 +89,10 @@ void read_scheduling(const Json* value, const std::string& path, NewJob& job, No
 /// elasticPolicy of a PyTorchJob.
 void read_elastic_policy(const Json* value, NewJob& job, Notes& notes) {
   Fields policy(value, "spec.elasticPolicy", notes);
-  const std::string fixed = "the number of replicas is fixed";
-  policy.drop("minReplicas", fixed, "spec.roles[].replicas is the size of the gang");
-  policy.drop("maxReplicas", fixed, "spec.roles[].replicas is the size of the gang");
-  policy.drop("metrics", fixed + ", so nothing scales it", "no action is needed");
+  NewElastic elastic{policy.integer("minReplicas"), policy.integer("maxReplicas")};
+  if (elastic.fewest || elastic.most) job.elastic = elastic;
+  policy.drop("metrics", "Paceline starts no autoscaler",
+              "apply a HorizontalPodAutoscaler that scales the TrainingJob");
   for (const char* key :
        {"rdzvBackend", "rdzvPort", "rdzvHost", "rdzvId", "rdzvConf", "standalone"})
     policy.drop(key, "the launchers have a rendezvous of their own", "no action is needed");

@@ -214,6 +214,18 @@ class Builder {
     }
   }
 
+  void read_elastic(Fields& torch) {
+    const Json* value = torch.object("elasticPolicy");
+    if (value == nullptr) return;
+    Fields policy(value, torch.path("elasticPolicy"), notes_);
+    const NewElastic elastic{policy.integer("minNodes"), policy.integer("maxNodes")};
+    if (elastic.fewest || elastic.most) job_.elastic = elastic;
+    if (const auto restarts = policy.integer("maxRestarts")) job_.max_restarts = *restarts;
+    policy.drop("metrics", "Paceline starts no autoscaler",
+                "apply a HorizontalPodAutoscaler that scales the TrainingJob");
+    policy.finish();
+  }
+
   void read_ml_policy(Fields& spec) {
     Fields policy(spec.object("mlPolicy"), spec.path("mlPolicy"), notes_);
     if (const auto nodes = policy.integer("numNodes")) nodes_ = *nodes;
@@ -221,7 +233,7 @@ class Builder {
       job_.framework = "PyTorch";
       Fields torch(value, policy.path("torch"), notes_);
       read_processes(torch, "numProcPerNode");
-      torch.drop("elasticPolicy", "the number of replicas is fixed", "no action is needed");
+      read_elastic(torch);
       torch.finish();
     }
     if (const Json* value = policy.object("mpi")) {

@@ -162,7 +162,7 @@ class Script {
       note(line, path, value, "the log is the pod's", "read it by kubectl logs");
     else if (name == "exclusive")
       note(line, path, value, "pods share nodes by what they ask for",
-           "ask for all CPUs or GPUs of a node, or write scheduling.exclusiveNodes: true");
+           "ask for all CPUs or GPUs of a node, or write scheduling.podsPerNode: 1");
     else if (name == "mem")
       note(line, path, value, "it is no amount; 0 means all memory of a node",
            "write requests.memory of the container");

@@ -21,6 +21,7 @@ inline constexpr Resource kPods{"", "v1", "pods", "Pod"};
 inline constexpr Resource kNodes{"", "v1", "nodes", "Node", false};
 inline constexpr Resource kServices{"", "v1", "services", "Service"};
 inline constexpr Resource kSecrets{"", "v1", "secrets", "Secret"};
+inline constexpr Resource kPodTemplates{"", "v1", "podtemplates", "PodTemplate"};
 inline constexpr Resource kConfigMaps{"", "v1", "configmaps", "ConfigMap"};
 inline constexpr Resource kNamespaces{"", "v1", "namespaces", "Namespace", false};
 inline constexpr Resource kResourceQuotas{"", "v1", "resourcequotas", "ResourceQuota"};

@@ -132,10 +132,16 @@ bool Client::waited_as_told(const Request& request, const http::Response& respon
   return !stop.stop_requested();
 }
 
-Result<std::string> Client::call(Request request, const std::stop_token& stop) {
+void Client::tell(const CallName& name, const Result<http::Response>& response) const {
+  if (options_.answered) options_.answered(name, response ? response->status : 0);
+}
+
+Result<std::string> Client::call(const CallName& name, Request request,
+                                 const std::stop_token& stop) {
   bool renewed = false;
   for (int repeated = 0;;) {
     auto response = unary_->send(request, stop);
+    tell(name, response);
     if (!response) return std::unexpected(response.error());
     if (response->status < 300) return std::move(response->body);
     Error error = error_of(response->status, response->body, describe(request));
@@ -159,7 +165,7 @@ Result<std::string> Client::get(const Resource& resource, const std::string& ns,
                                 const std::string& name, const std::stop_token& stop) {
   auto request = prepare("GET", path_of(resource, ns, name), {}, {});
   if (!request) return std::unexpected(request.error());
-  return call(std::move(*request), stop);
+  return call({"get", resource.plural}, std::move(*request), stop);
 }
 
 Result<std::string> Client::list(const Resource& resource, const std::string& ns,
@@ -171,7 +177,7 @@ Result<std::string> Client::list(const Resource& resource, const std::string& ns
   if (options.limit > 0) query.add("limit", std::to_string(options.limit));
   auto request = prepare("GET", query.take(), {}, {});
   if (!request) return std::unexpected(request.error());
-  return call(std::move(*request), stop);
+  return call({"list", resource.plural}, std::move(*request), stop);
 }
 
 Result<std::string> Client::create(const Resource& resource, const std::string& ns,
@@ -181,7 +187,7 @@ Result<std::string> Client::create(const Resource& resource, const std::string& 
   add_write(query, options, options_.field_manager);
   auto request = prepare("POST", query.take(), body, kJsonType);
   if (!request) return std::unexpected(request.error());
-  return call(std::move(*request), stop);
+  return call({"create", resource.plural}, std::move(*request), stop);
 }
 
 Result<std::string> Client::update(const Resource& resource, const std::string& ns,
@@ -191,7 +197,7 @@ Result<std::string> Client::update(const Resource& resource, const std::string& 
   add_write(query, options, options_.field_manager);
   auto request = prepare("PUT", query.take(), body, kJsonType);
   if (!request) return std::unexpected(request.error());
-  return call(std::move(*request), stop);
+  return call({"update", resource.plural}, std::move(*request), stop);
 }
 
 Result<std::string> Client::patch(const Resource& resource, const std::string& ns,
@@ -204,7 +210,7 @@ Result<std::string> Client::patch(const Resource& resource, const std::string& n
   auto request = prepare("PATCH", query.take(), body,
                          apply ? "application/apply-patch+yaml" : "application/merge-patch+json");
   if (!request) return std::unexpected(request.error());
-  return call(std::move(*request), stop);
+  return call({"patch", resource.plural}, std::move(*request), stop);
 }
 
 Result<std::string> Client::remove(const Resource& resource, const std::string& ns,
@@ -212,7 +218,7 @@ Result<std::string> Client::remove(const Resource& resource, const std::string& 
                                    const std::stop_token& stop) {
   auto request = prepare("DELETE", path_of(resource, ns, name), delete_body(options), kJsonType);
   if (!request) return std::unexpected(request.error());
-  return call(std::move(*request), stop);
+  return call({"delete", resource.plural}, std::move(*request), stop);
 }
 
 Status Client::watch(const Resource& resource, const std::string& ns, const WatchOptions& options,
@@ -241,6 +247,7 @@ Status Client::watch(const Resource& resource, const std::string& ns, const Watc
           return more && *more;
         },
         stop);
+    tell({"watch", resource.plural}, response);
     if (broken) return std::unexpected(std::move(*broken));
     if (!response) return std::unexpected(response.error());
     if (response->status < 300) return {};
@@ -253,7 +260,7 @@ Status Client::watch(const Resource& resource, const std::string& ns, const Watc
 Result<std::string> Client::get_raw(const std::string& path, const std::stop_token& stop) {
   auto request = prepare("GET", path, {}, {});
   if (!request) return std::unexpected(request.error());
-  return call(std::move(*request), stop);
+  return call({"get", ""}, std::move(*request), stop);
 }
 
 }  // namespace paceline::kube

@@ -10,14 +10,22 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "common/http/transport.hpp"
 #include "common/kube/api/api.hpp"
 #include "common/kube/client/token_source.hpp"
 
 namespace paceline::kube {
+
+/// What a request asks of the API server, as audit logs name it.
+struct CallName {
+  std::string_view verb;      // get, list, watch, create, update, patch, delete
+  std::string_view resource;  // "pods"; empty: a path that is no resource's
+};
 
 struct ClientOptions {
   std::string user_agent = "paceline";
@@ -29,6 +37,9 @@ struct ClientOptions {
   // of one watch event; a larger one ends the watch with kExhausted
   std::size_t max_event_bytes = 8 * 1024 * 1024;
   std::chrono::milliseconds max_retry_after{30000};
+  // Told the status of every answer, also where the call is then repeated; 0: no answer came. A
+  // watch is told of when it ends. Several threads call it at once.
+  std::function<void(const CallName& call, int status)> answered{};
 };
 
 class Client final : public Api {
@@ -59,7 +70,9 @@ class Client final : public Api {
   Result<std::string> get_raw(const std::string& path, const std::stop_token& stop = {}) override;
 
  private:
-  Result<std::string> call(http::Request request, const std::stop_token& stop);
+  Result<std::string> call(const CallName& name, http::Request request,
+                           const std::stop_token& stop);
+  void tell(const CallName& name, const Result<http::Response>& response) const;
   /// True if the server asked to wait and that time has passed. `repeated` counts the repeats of
   /// one call.
   bool waited_as_told(const http::Request& request, const http::Response& response, int& repeated,

@@ -52,6 +52,7 @@ Status LeaderElection::try_acquire_or_renew(const std::stop_token& stop) {
     if (!created) return std::unexpected(created.error());
     leading_ = true;
     renewed_at_ = began;
+    note_holder(options_.identity);
     return {};
   }
   Document lease = Document::parse(*existing, nullptr, false);
@@ -65,6 +66,7 @@ Status LeaderElection::try_acquire_or_renew(const std::stop_token& stop) {
     observed_at_ = clock_.steady();
   }
   const std::string holder = holder_of(lease);
+  note_holder(holder);
   const bool ours = holder == options_.identity;
   // Use the duration in the other holder's record: its configuration may differ.
   const auto theirs = spec.value("leaseDurationSeconds", seconds);
@@ -87,7 +89,18 @@ Status LeaderElection::try_acquire_or_renew(const std::stop_token& stop) {
   }
   leading_ = true;
   renewed_at_ = began;
+  note_holder(options_.identity);
   return {};
+}
+
+std::string LeaderElection::holder() const {
+  const std::lock_guard lock(holder_mutex_);
+  return holder_;
+}
+
+void LeaderElection::note_holder(std::string holder) {
+  const std::lock_guard lock(holder_mutex_);
+  holder_ = std::move(holder);
 }
 
 bool LeaderElection::step(const std::stop_token& stop) {

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <mutex>
 #include <stop_token>
 #include <string>
 
@@ -37,6 +38,8 @@ class LeaderElection {
   /// Returns true if this process was ever the leader. `on_start` must not block.
   bool run(const std::function<void()>& on_start, const std::stop_token& stop);
   bool leading() const { return leading_; }
+  /// The Lease's holder as last read or written; empty: not known. Any thread may ask.
+  std::string holder() const;
 
   /// One attempt to take or renew the Lease, for tests and the simulation. True if this process is
   /// the leader afterwards.
@@ -46,14 +49,17 @@ class LeaderElection {
 
  private:
   Status try_acquire_or_renew(const std::stop_token& stop);
+  void note_holder(std::string holder);
 
   Api& api_;
   const Clock& clock_;
   const LeaderElectionOptions options_;
   std::atomic<bool> leading_{false};  // read by /readyz on another thread
-  std::string observed_;              // the record as last read
-  SteadyTime observed_at_{};          // when it last changed, by our clock
-  SteadyTime renewed_at_{};           // when our last successful renewal began
+  mutable std::mutex holder_mutex_;
+  std::string holder_;
+  std::string observed_;      // the record as last read
+  SteadyTime observed_at_{};  // when it last changed, by our clock
+  SteadyTime renewed_at_{};   // when our last successful renewal began
 };
 
 }  // namespace paceline::kube

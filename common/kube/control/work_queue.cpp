@@ -135,6 +135,13 @@ void WorkQueue::done(const std::string& key) {
   changed_.notify_all();
 }
 
+std::optional<SteadyTime> WorkQueue::due(const std::string& key) const {
+  const std::lock_guard lock(mutex_);
+  if (waiting_.contains(key)) return clock_.steady();
+  const auto delayed = due_.find(key);
+  return delayed == due_.end() ? std::nullopt : std::optional(delayed->second);
+}
+
 std::optional<SteadyTime> WorkQueue::next_due() const {
   const std::lock_guard lock(mutex_);
   if (delayed_.empty()) return std::nullopt;

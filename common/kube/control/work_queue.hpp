@@ -49,6 +49,8 @@ class WorkQueue {
   std::optional<std::string> get(const std::stop_token& stop);
   std::optional<std::string> try_get();
   void done(const std::string& key);
+  /// When this key is handed out next: now if it waits for a worker; nullopt: at no known time.
+  std::optional<SteadyTime> due(const std::string& key) const;
   /// When the earliest delayed key is due.
   std::optional<SteadyTime> next_due() const;
 

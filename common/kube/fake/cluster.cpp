@@ -109,6 +109,7 @@ Result<http::Response> FakeCluster::handle(const http::Request& request) {
                                      : fault->status == 410 ? "Expired"
                                                             : "InternalError",
                                      fault->message.empty() ? "injected fault" : fault->message});
+    if (!fault->body.empty()) response.body = fault->body;
     if (fault->retry_after_seconds)
       response.headers.push_back({"Retry-After", std::to_string(*fault->retry_after_seconds)});
     return response;

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "common/base/timestamp.hpp"
+#include "common/kube/api/kueue.hpp"
 #include "common/kube/api/object_meta.hpp"
 #include "common/kube/fake/model.hpp"
 
@@ -14,7 +15,8 @@ constexpr std::size_t kKeptHistory = 200000;
 bool has_status_subresource(const Resource& resource) {
   return resource.plural == kPods.plural || resource.plural == kNodes.plural ||
          resource.plural == kTrainingJobs.plural || resource.plural == kNodeFabrics.plural ||
-         resource.plural == kServices.plural || resource.plural == kResourceQuotas.plural;
+         resource.plural == kServices.plural || resource.plural == kResourceQuotas.plural ||
+         resource.plural == kKueueWorkloads.plural;
 }
 
 bool has_finalizers(const Document& object) {

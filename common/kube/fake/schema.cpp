@@ -3,6 +3,7 @@
 #include <array>
 #include <span>
 
+#include "common/kube/api/kueue.hpp"
 #include "common/kube/fake/model.hpp"
 
 namespace paceline::kube {
@@ -11,7 +12,15 @@ namespace {
 using Names = std::span<const std::string_view>;
 using Text = std::string_view;
 
+constexpr Resource kProvisioningRequests{"autoscaling.x-k8s.io", "v1", "provisioningrequests",
+                                         "ProvisioningRequest"};
+constexpr Resource kCapacityBuffers{"autoscaling.x-k8s.io", "v1beta1", "capacitybuffers",
+                                    "CapacityBuffer"};
+
 constexpr std::array kKnown{kPods,
+                            kPodTemplates,
+                            kProvisioningRequests,
+                            kCapacityBuffers,
                             kNodes,
                             kServices,
                             kSecrets,
@@ -29,7 +38,11 @@ constexpr std::array kKnown{kPods,
                             kCrds,
                             kTrainingJobs,
                             kNodeFabrics,
-                            kRuntimeProfiles};
+                            kRuntimeProfiles,
+                            kKueueWorkloads,
+                            kLocalQueues,
+                            kResourceFlavors,
+                            kWorkloadPriorities};
 
 constexpr auto kRoot = std::to_array<Text>({"apiVersion", "kind", "metadata", "spec", "status"});
 constexpr auto kSecretRoot = std::to_array<Text>(
@@ -153,7 +166,8 @@ std::vector<std::string> unknown_fields(const Resource& resource, const Document
     check(object, kSecretRoot, "", unknown);
   else if (resource.plural == kConfigMaps.plural)
     check(object, kConfigMapRoot, "", unknown);
-  else if (resource.plural != kEvents.plural && resource.plural != kPriorityClasses.plural &&
+  else if (resource.plural != kEvents.plural && resource.plural != kPodTemplates.plural &&
+           resource.plural != kPriorityClasses.plural &&
            resource.plural != kStorageClasses.plural && resource.plural != kServiceAccounts.plural)
     check(object, kRoot, "", unknown);
   if (object.contains("metadata")) check(object["metadata"], kMetadata, "metadata", unknown);

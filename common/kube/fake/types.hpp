@@ -20,6 +20,7 @@ struct Fault {
   std::optional<int> retry_after_seconds{};  // sent with the status
   bool drop_after_apply = false;             // apply the request, then lose the answer
   std::string message{};                     // of the Status; empty: a standard message
+  std::string body{};                        // in place of a Status, as of a path that is not known
 };
 
 /// One change, as an observer sees it.

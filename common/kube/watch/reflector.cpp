@@ -101,14 +101,15 @@ void Reflector::run(const std::stop_token& stop) {
                     resource_version_);
       resource_version_.clear();
       if (listed) continue;  // if a second list also ends in kGone, wait as after any error
+    } else if (!listed && options_.absent_is_empty && status.error().code == Code::kNotFound) {
+      spdlog::debug("{}: not served here", resource_.plural);
+      sink_.begin_replace();
+      sink_.end_replace(0);
     } else {
       counts_.errors.fetch_add(1, std::memory_order_relaxed);
       spdlog::warn("{} {}: {}", listed ? "watch" : "list", resource_.plural,
                    to_string(status.error()));
-      if (!listed && options_.absent_is_empty && status.error().code == Code::kNotFound) {
-        sink_.begin_replace();
-        sink_.end_replace(0);
-      }
+      if (options_.on_error) options_.on_error(status.error());
     }
     pause(stop);
   }

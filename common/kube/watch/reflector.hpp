@@ -36,6 +36,8 @@ struct ReflectorOptions {
   bool stream_lists = true;                 // use WatchList if the server supports it
   // treat a resource that the server does not know (its CRD is missing) as empty
   bool absent_is_empty = false;
+  // told of each error of the API, before the wait; a version that is no longer kept is none
+  std::function<void(const Error&)> on_error{};
 };
 
 struct ReflectorCounts {

@@ -51,7 +51,7 @@ void Exporter::totals(const std::vector<RankView>& ranks) {
     for (std::size_t phase = 0; phase < kPhases; ++phase) {
       const std::string name(phase_name(phase));
       sink_.value(labels(view, {{"phase", name}, {"clock", "host"}}), view.totals->host[phase]);
-      if (view.totals->has_device)
+      if ((view.totals->device_phases >> phase & 1U) != 0)
         sink_.value(labels(view, {{"phase", name}, {"clock", "device"}}),
                     view.totals->device[phase]);
     }
@@ -65,6 +65,14 @@ void Exporter::totals(const std::vector<RankView>& ranks) {
   }
   counter(ranks, "paceline_steps_total", "Training steps completed.", &RankTotals::steps);
   counter(ranks, "paceline_samples_total", "Samples trained on.", &RankTotals::samples);
+  const auto counts_tokens = [](const RankView& view) { return view.totals->has_tokens; };
+  if (std::ranges::any_of(ranks, counts_tokens)) {
+    sink_.family("paceline_tokens_total", MetricType::kCounter,
+                 "Tokens of the batches trained on, padding included.");
+    for (const RankView& view : ranks) {
+      if (counts_tokens(view)) sink_.value(labels(view), static_cast<double>(view.totals->tokens));
+    }
+  }
   counter(ranks, "paceline_scaler_skipped_steps_total",
           "Steps in which a gradient scaler skipped an optimizer: the gradients were not finite.",
           &RankTotals::scaler_skips);

@@ -8,7 +8,13 @@ namespace paceline::telemetry {
 namespace {
 
 constexpr std::size_t kWindowSteps = 64;
-constexpr std::chrono::seconds kWindowTime{5};
+constexpr std::chrono::nanoseconds kWindowTime = std::chrono::seconds(5);
+constexpr std::chrono::nanoseconds kLongestWindow = std::chrono::minutes(2);
+
+std::chrono::nanoseconds window_of(const paceline_step_record& record) {
+  const std::chrono::nanoseconds wall(static_cast<std::int64_t>(record.wall_ns));
+  return std::clamp(wall < kLongestWindow ? 2 * wall : kLongestWindow, kWindowTime, kLongestWindow);
+}
 
 }  // namespace
 
@@ -87,7 +93,7 @@ void AmendmentMerger::add(const paceline_step_record& record, SteadyTime now, co
 }
 
 void AmendmentMerger::expire(SteadyTime now, const Take& take) {
-  while (!waiting_.empty() && now - waiting_.front().since >= kWindowTime) {
+  while (!waiting_.empty() && now - waiting_.front().since >= window_of(waiting_.front().record)) {
     take(waiting_.front().record);
     waiting_.pop_front();
   }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // AmendmentMerger: joins a step's host facts with the device, NCCL and CUPTI facts that arrive
-// later as amendments, then passes the step on exactly once. A step waits at most 64 steps or 5 s.
-// The steps of a rank that announces no such source are passed on at once.
+// later as amendments, then passes the step on exactly once. A step waits at most 64 steps, or 5 s.
+// A step of more than 2.5 s waits twice its own length, at most two minutes: a device may be a
+// whole step behind its host. The steps of a rank that announces no such source are passed on at
+// once.
 //
 // Ownership: values. Not thread-safe. An amendment whose step no longer waits is counted (`late`)
 // and dropped.
@@ -26,6 +28,10 @@ class AmendmentMerger {
   using Take = std::function<void(const paceline_step_record&)>;
 
   explicit AmendmentMerger(bool expects_amendments) : expects_amendments_(expects_amendments) {}
+
+  bool expects_amendments() const { return expects_amendments_; }
+  /// A source has started in the rank: the next steps wait.
+  void expect_amendments() { expects_amendments_ = true; }
 
   void add(const paceline_step_record& record, SteadyTime now, const Take& take);
   /// Passes on the steps whose time is over.

@@ -10,6 +10,7 @@ namespace {
 constexpr std::uint64_t kWeekNs = 7ULL * 24 * 3600 * 1'000'000'000ULL;
 constexpr std::uint64_t kMillisecondNs = 1'000'000;
 constexpr std::uint64_t kMostSamples = 1ULL << 40;
+constexpr std::uint64_t kMostTokens = 1ULL << 40;
 
 // The sum of the phases. If one phase alone is longer than `most`, returns 0 and sets `ok` to
 // false.
@@ -38,8 +39,18 @@ bool is_plausible(const paceline_step_record& record) {
         (total > record.wall_ns + slack || total + slack < record.wall_ns))
       ok = false;
   }
-  if ((record.valid & PACELINE_VALID_DEVICE_NS) != 0) partition(record.device_ns, kWeekNs, ok);
+  if ((record.valid & PACELINE_VALID_DEVICE_WINDOW_NS) != 0 && record.device_window_ns > kWeekNs)
+    ok = false;
+  if ((record.valid & PACELINE_VALID_DEVICE_NS) != 0) {
+    const std::uint64_t total = partition(record.device_ns, kWeekNs, ok);
+    const std::uint64_t window = record.device_window_ns;
+    const std::uint64_t slack = std::max(window / 100, kMillisecondNs);
+    if ((record.valid & PACELINE_VALID_DEVICE_WINDOW_NS) != 0 &&
+        (total > window + slack || total + slack < window))
+      ok = false;
+  }
   if ((record.valid & PACELINE_VALID_SAMPLES) != 0 && record.samples > kMostSamples) ok = false;
+  if ((record.valid & PACELINE_VALID_TOKENS) != 0 && record.tokens > kMostTokens) ok = false;
   if ((record.valid & PACELINE_VALID_COMM_TOTAL_NS) != 0 && record.comm_total_ns > kWeekNs)
     ok = false;
   if ((record.valid & PACELINE_VALID_COMM_EXPOSED_NS) != 0 && record.comm_exposed_ns > kWeekNs)

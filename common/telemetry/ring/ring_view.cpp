@@ -93,6 +93,19 @@ std::uint64_t RingView::write_index() const {
   return word_at(offsetof(paceline_ring_header, write_index));
 }
 
+RingView::Sources RingView::sources() const {
+  constexpr std::size_t kFrom = offsetof(paceline_ring_header, device_kind);
+  constexpr std::size_t kBytes = offsetof(paceline_ring_header, device_number) - kFrom;
+  std::array<std::byte, kBytes> bytes{};
+  Sources sources;
+  if (!read_at(kFrom, bytes.data(), bytes.size())) return sources;
+  std::memcpy(&sources.device_kind, bytes.data(), sizeof sources.device_kind);
+  std::memcpy(&sources.capabilities,
+              bytes.data() + offsetof(paceline_ring_header, capabilities) - kFrom,
+              sizeof sources.capabilities);
+  return sources;
+}
+
 std::uint64_t RingView::heartbeat_ns() const {
   return word_at(offsetof(paceline_ring_header, heartbeat_ns));
 }

@@ -40,7 +40,13 @@ class RingView {
   /// What the rank is doing now. False if a few tries found no consistent state, because the writer
   /// was changing it.
   bool live(paceline_live_state& state) const;
-  /// The writer's claims about itself, copied once.
+  /// What the writer may change while it runs: a source of measurement may start late.
+  struct Sources {
+    std::uint32_t device_kind = PACELINE_DEVICE_UNKNOWN;
+    std::uint64_t capabilities = 0;
+  };
+  Sources sources() const;
+  /// The writer's claims about itself, copied once when the ring was taken.
   const paceline_ring_header& claims() const { return claims_; }
   /// True if `fd` is the memfd that this view reads.
   bool is_same_file(int fd) const;

@@ -13,14 +13,9 @@
 #include <string_view>
 
 #include "common/telemetry/ring/ring_view.hpp"
+#include "common/telemetry/stats/summary.hpp"
 
 namespace paceline::telemetry {
-
-struct LiveState {
-  std::size_t phase = 0;
-  double seconds = 0;      // since it was entered
-  std::uint64_t step = 0;  // the step in progress, from 1
-};
 
 /// One source of measurement in one rank, and why it is on or off.
 struct ProfilerState {

@@ -2,6 +2,7 @@
 #include "common/telemetry/stats/rank_stats.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <vector>
 
 namespace paceline::telemetry {
@@ -22,7 +23,7 @@ double percentile(std::vector<float>& values, double fraction) {
 
 void RankStats::add(const paceline_step_record& record) {
   const double wall = static_cast<double>(record.wall_ns) / kPerSecond;
-  Step step{static_cast<float>(wall), {}, 0};
+  Step step{static_cast<float>(wall), {}, {}, false, 0, 0};
   totals_.wall_seconds += wall;
   if ((record.valid & PACELINE_VALID_HOST_NS) != 0) {
     for (std::size_t phase = 0; phase < kPhases; ++phase) {
@@ -36,9 +37,15 @@ void RankStats::add(const paceline_step_record& record) {
     step.host[PACELINE_PHASE_UNATTRIBUTED] = step.wall;
   }
   if ((record.valid & PACELINE_VALID_DEVICE_NS) != 0) {
-    totals_.has_device = true;
-    for (std::size_t phase = 0; phase < kPhases; ++phase)
-      totals_.device[phase] += static_cast<double>(record.device_ns[phase]) / kPerSecond;
+    for (std::size_t phase = 0; phase < kPhases; ++phase) {
+      const double seconds = static_cast<double>(record.device_ns[phase]) / kPerSecond;
+      totals_.device[phase] += seconds;
+      step.device[phase] = static_cast<float>(seconds);
+      // A phase that the source cannot tell is absent, which is not 0.
+      if ((record.source[phase] >> 4U) != PACELINE_SOURCE_ABSENT || record.device_ns[phase] != 0)
+        totals_.device_phases |= 1U << phase;
+    }
+    step.device_follows = (record.flags & PACELINE_FLAG_DEVICE_FOLLOWS) != 0;
   }
   if ((record.valid & PACELINE_VALID_COMM_EXPOSED_NS) != 0) {
     totals_.comm_exposed_seconds += static_cast<double>(record.comm_exposed_ns) / kPerSecond;
@@ -58,6 +65,12 @@ void RankStats::add(const paceline_step_record& record) {
     totals_.samples += record.samples;
     step.samples = record.samples;
   }
+  if ((record.valid & PACELINE_VALID_TOKENS) != 0) {
+    totals_.has_tokens = true;
+    totals_.tokens += record.tokens;
+    step.tokens = record.tokens;
+  }
+  add_use(record, wall, step);
   // time after the last step belongs to no step
   if ((record.flags & PACELINE_FLAG_FINAL) != 0) return;
 
@@ -80,7 +93,36 @@ void RankStats::add(const paceline_step_record& record) {
   if (window_.size() > most_) window_.pop_front();
 }
 
-void RankStats::begin_attempt() {
+void RankStats::add_use(const paceline_step_record& record, double wall, const Step& step) {
+  const bool first = use_.useful + use_.checkpoint + use_.evaluation + use_.unexplained <= 0;
+  if (first) {
+    const auto began = std::chrono::duration<double>(attempt_began_.time_since_epoch()).count();
+    use_.lead = std::max(0.0, static_cast<double>(record.start_ns) / kPerSecond - began);
+  }
+  const double checkpoint = step.host[PACELINE_PHASE_CHECKPOINT];
+  const double evaluation = step.host[PACELINE_PHASE_EVALUATION];
+  const double rest = std::max(0.0, wall - checkpoint - evaluation);
+  use_.checkpoint += checkpoint;
+  use_.evaluation += evaluation;
+  const bool final = (record.flags & PACELINE_FLAG_FINAL) != 0;
+  (final ? use_.unexplained : use_.useful) += rest;
+  // Checkpoints belong to the step after them, so the rest of this step came later.
+  if (checkpoint > 0) {
+    ++use_.checkpoints;
+    use_.since_checkpoint = 0;
+  }
+  if (final) return;
+  use_.since_checkpoint += rest;
+  ++use_.steps;
+  if ((record.valid & PACELINE_VALID_USER_STEP) == 0 || record.user_step < 0) return;
+  if (use_.first_user_step < 0) use_.first_user_step = record.user_step;
+  use_.last_user_step = record.user_step;
+}
+
+void RankStats::begin_attempt(std::uint32_t attempt, SteadyTime now) {
+  attempt_began_ = now;
+  use_ = {};
+  use_.attempt = static_cast<int>(attempt);
   window_.clear();
   step_ = 0;
   steps_of_attempt_ = 0;
@@ -94,22 +136,36 @@ RankSummary RankStats::summary(int rank, int node_rank) const {
   summary.step = step_;
   summary.steps = totals_.steps;
   summary.samples = totals_.samples;
-  summary.host_times_of_gpu = host_times_of_gpu_ ? 1 : 0;
+  summary.tokens = totals_.tokens;
   summary.total = totals_.host;
+  summary.device_total = totals_.device;
   summary.settled = settled_;
+  summary.use = use_;
   std::vector<float> walls;
   walls.reserve(window_.size());
   double wall = 0;
   std::uint64_t samples = 0;
+  std::size_t followed = 0;
+  std::uint64_t tokens = 0;
   for (const Step& step : window_) {
     walls.push_back(step.wall);
     wall += step.wall;
     samples += step.samples;
-    for (std::size_t phase = 0; phase < kPhases; ++phase) summary.window[phase] += step.host[phase];
+    for (std::size_t phase = 0; phase < kPhases; ++phase) {
+      summary.window[phase] += step.host[phase];
+      summary.device_window[phase] += step.device[phase];
+    }
+    tokens += step.tokens;
+    if (step.device_follows) ++followed;
   }
+  if (!window_.empty())
+    summary.device_follows = static_cast<double>(followed) / static_cast<double>(window_.size());
+  const bool device_known = sum(window_.empty() ? summary.device_total : summary.device_window) > 0;
+  summary.host_times_of_gpu = on_gpu_ && !device_known ? 1 : 0;
   summary.p50 = percentile(walls, 0.50);
   summary.p95 = percentile(walls, 0.95);
   summary.samples_per_second = wall > 0 ? static_cast<double>(samples) / wall : 0;
+  summary.tokens_per_second = wall > 0 ? static_cast<double>(tokens) / wall : 0;
   return summary;
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 
+#include "common/base/clock.hpp"
 #include "common/telemetry/stats/phases.hpp"
 #include "common/telemetry/stats/summary.hpp"
 
@@ -24,13 +25,15 @@ inline constexpr std::array kStepBuckets{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.0
 struct RankTotals {
   std::uint64_t steps = 0;
   std::uint64_t samples = 0;
+  std::uint64_t tokens = 0;
+  bool has_tokens = false;
   std::uint64_t scaler_skips = 0;  // in which a gradient scaler skipped an optimizer
   std::uint64_t dropped = 0;       // overwritten, torn, implausible, or lost in the rank itself
   double wall_seconds = 0;         // of everything, including the time after the last step
   double step_seconds = 0;         // of steps only: the histogram's sum
   PhaseSeconds host{};
   PhaseSeconds device{};
-  bool has_device = false;
+  std::uint32_t device_phases = 0;  // a bit per phase that was ever measured; 0: no device times
   double comm_exposed_seconds = 0;
   double comm_hidden_seconds = 0;
   bool has_comm_hidden = false;
@@ -44,11 +47,12 @@ class RankStats {
   explicit RankStats(std::size_t window = kWindow) : most_(window) {}
 
   void add(const paceline_step_record& record);
-  /// Whether a GPU computes while the records hold the host's times only.
-  void set_host_times_of_gpu(bool are) { host_times_of_gpu_ = are; }
+  /// Whether the rank computes on a GPU. Then the host's times say nothing of what limits it.
+  void set_on_gpu(bool is) { on_gpu_ = is; }
   void add_dropped(std::uint64_t records) { totals_.dropped += records; }
-  /// Starts a new attempt: the window and the attempt's steps become empty; the totals stay.
-  void begin_attempt();
+  /// Starts a new attempt: the window and the attempt's steps become empty; the totals stay. The
+  /// ranks are started `now`.
+  void begin_attempt(std::uint32_t attempt, SteadyTime now);
 
   const RankTotals& totals() const { return totals_; }
   RankSummary summary(int rank, int node_rank) const;
@@ -57,8 +61,13 @@ class RankStats {
   struct Step {
     float wall;
     std::array<float, kPhases> host;
+    std::array<float, kPhases> device;
+    bool device_follows;  // PACELINE_FLAG_DEVICE_FOLLOWS
     std::uint64_t samples;
+    std::uint64_t tokens;
   };
+
+  void add_use(const paceline_step_record& record, double wall, const Step& step);
 
   std::size_t most_;
   RankTotals totals_;
@@ -66,7 +75,9 @@ class RankStats {
   std::uint64_t step_ = 0;
   std::uint64_t steps_of_attempt_ = 0;
   SettledSteps settled_;
-  bool host_times_of_gpu_ = false;
+  bool on_gpu_ = false;
+  SteadyTime attempt_began_{};
+  AttemptUse use_;
 };
 
 }  // namespace paceline::telemetry

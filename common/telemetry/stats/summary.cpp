@@ -23,6 +23,32 @@ double own_seconds(const PhaseSeconds& seconds) {
          seconds[PACELINE_PHASE_PIPELINE_BUBBLE];
 }
 
+void add_shares(PhaseSeconds& to, const PhaseSeconds& shares) {
+  for (std::size_t phase = 0; phase < kPhases; ++phase) to[phase] += shares[phase];
+}
+
+// The mean over the ranks whose device is measured.
+struct DeviceMean {
+  PhaseSeconds shares{};
+  double follows = 0;
+  int ranks = 0;
+
+  void add_rank(const PhaseSeconds& seconds, double rank_follows) {
+    add_shares(shares, paceline::telemetry::shares(seconds));
+    follows += rank_follows;
+    ++ranks;
+  }
+
+  std::string_view bottleneck(const DeviceSummary& device) const {
+    const std::string_view name = paceline::telemetry::bottleneck(device.breakdown);
+    // A device that never lags behind its host may wait for it between two kernels. Only a source
+    // that sees kernels can tell.
+    const bool gaps_known =
+        device.breakdown[PACELINE_PHASE_IDLE_HOST] + device.breakdown[PACELINE_PHASE_IDLE_GAP] > 0;
+    return name == "compute" && !gaps_known && follows > 0.5 * ranks ? "unknown" : name;
+  }
+};
+
 }  // namespace
 
 PhaseSeconds shares(const PhaseSeconds& seconds) {
@@ -31,6 +57,15 @@ PhaseSeconds shares(const PhaseSeconds& seconds) {
   if (total <= 0) return result;
   for (std::size_t phase = 0; phase < kPhases; ++phase) result[phase] = seconds[phase] / total;
   return result;
+}
+
+std::optional<DeviceSummary> device_summary(const PhaseSeconds& seconds) {
+  if (sum(seconds) <= 0) return std::nullopt;
+  DeviceSummary device{shares(seconds), 0};
+  for (const auto phase :
+       {PACELINE_PHASE_DATA_WAIT, PACELINE_PHASE_IDLE_HOST, PACELINE_PHASE_IDLE_GAP})
+    device.idle += device.breakdown[phase];
+  return device;
 }
 
 JobSummary fold(std::vector<RankSummary> ranks, Span span) {
@@ -42,6 +77,7 @@ JobSummary fold(std::vector<RankSummary> ranks, Span span) {
   double slowest = 0;
   std::size_t measured = 0;
   bool of_gpu = false;
+  DeviceMean device;
   for (const RankSummary& rank : ranks) {
     const PhaseSeconds& seconds = span == Span::kTotal ? rank.total : rank.window;
     const double wall = sum(seconds);
@@ -54,13 +90,19 @@ JobSummary fold(std::vector<RankSummary> ranks, Span span) {
     middles.push_back(rank.p50);
     if (span == Span::kTotal) {
       job.samples_per_second += static_cast<double>(rank.samples) / wall;
+      job.tokens_per_second += static_cast<double>(rank.tokens) / wall;
     } else {
       job.samples_per_second += rank.samples_per_second;
+      job.tokens_per_second += rank.tokens_per_second;
     }
-    const PhaseSeconds rank_shares = shares(seconds);
-    for (std::size_t phase = 0; phase < kPhases; ++phase)
-      job.breakdown[phase] += rank_shares[phase];
-    const double rank_own = own_seconds(seconds) / wall;
+    add_shares(job.breakdown, shares(seconds));
+    const PhaseSeconds& device_seconds =
+        span == Span::kTotal ? rank.device_total : rank.device_window;
+    const bool has_device = sum(device_seconds) > 0;
+    if (has_device) device.add_rank(device_seconds, rank.device_follows);
+    // A host that runs ahead of its device does not show where the rank waits for others.
+    const PhaseSeconds& judged = has_device ? device_seconds : seconds;
+    const double rank_own = own_seconds(judged) / sum(judged);
     own.push_back(rank_own);
     if (job.slowest_rank < 0 || rank_own > slowest) {
       slowest = rank_own;
@@ -73,9 +115,12 @@ JobSummary fold(std::vector<RankSummary> ranks, Span span) {
     job.skew = middle > 0 ? slowest / middle : 0;
   }
   job.p50 = median(std::move(middles));
+  job.device = device_summary(device.shares);
   // The host runs ahead of its GPU, and waits wherever it reads a result: its times say nothing of
   // what limits the step.
-  job.bottleneck = of_gpu ? "unknown" : bottleneck(job.breakdown);
+  job.bottleneck = job.device ? device.bottleneck(*job.device)
+                   : of_gpu   ? "unknown"
+                              : bottleneck(job.breakdown);
   job.ranks = std::move(ranks);
   return job;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gang: a member that stops and starts while the others go on.
+#include <algorithm>
 #include <utility>
 
 #include "launcher/rendezvous/gang.hpp"
@@ -10,7 +11,9 @@ bool Gang::fails_alone(contract::RoleKind kind) const {
   return contract::fails_alone(kind, has_servers_ && !config_.workers_together, has_scheduler_);
 }
 
-bool Gang::costs_a_restart(const Member& member, SteadyTime now) const {
+bool Gang::costs_a_restart(const Member& member, const Culprit& culprit, SteadyTime now) const {
+  const auto decision = decision_on(culprit);
+  if (decision && decision->action == failure::Action::kIgnore) return false;
   return !burst_at_ || now - *burst_at_ >= kOneCause || member.burst == burst_;
 }
 
@@ -23,16 +26,22 @@ void Gang::fail_alone(Member& member, SteadyTime now) {
 
 void Gang::stop_alone(Member& member, SteadyTime now) {
   member.stop_alone_at.reset();
-  if (costs_a_restart(member, now)) {
+  if (costs_a_restart(member, member.blame->culprit, now)) {
     ++burst_;
     ++restarts_;
   }
   member.burst = burst_;
   burst_at_ = now;
-  member.start_alone_at = now + std::chrono::duration_cast<SteadyTime::duration>(config_.backoff);
   blame_ = member.blame;  // other members may have failed meanwhile
-  log(describe(blame_->culprit) + ": restart " + std::to_string(restarts_) + " of " +
-      std::to_string(config_.max_restarts) + ", its replica restarts and the others go on");
+  const Judged judged = judge_culprit();
+  const bool ignored = judged.action == failure::Action::kIgnore;
+  const auto backoff = std::chrono::duration_cast<SteadyTime::duration>(config_.backoff);
+  member.start_alone_at = now + (ignored ? std::max(backoff, pause_of_ignored()) : backoff);
+  log(judged.what +
+      (ignored ? ": no restart is spent"
+               : ": restart " + std::to_string(restarts_) + " of " +
+                     std::to_string(config_.max_restarts)) +
+      ", its replica restarts and the others go on");
   send(member.connection, Stop{attempt_});
 }
 
@@ -64,7 +73,7 @@ void Gang::start_alone(Member& member) {
 void Gang::tick_alone(Member& member, SteadyTime now) {
   // If a member that does not fail alone has failed too, the gang is about to stop.
   if (member.stop_alone_at && now >= *member.stop_alone_at && !stop_at_) {
-    if (restarts_ < config_.max_restarts || !costs_a_restart(member, now))
+    if (restarts_ < config_.max_restarts || !costs_a_restart(member, member.blame->culprit, now))
       return stop_alone(member, now);
     blame_ = member.blame;
     return stop_for_failure(now);

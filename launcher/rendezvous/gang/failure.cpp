@@ -7,6 +7,8 @@
 
 namespace paceline::rendezvous {
 
+using failure::Action;
+
 std::string describe(const Culprit& culprit) {
   const Failure& failure = culprit.failure;
   std::string text = "rank " + std::to_string(culprit.rank) + " on " + culprit.pod_name;
@@ -14,6 +16,7 @@ std::string describe(const Culprit& culprit) {
     return text + " could not be started" +
            (failure.last_lines.empty() ? "" : ": " + failure.last_lines.back());
   if (failure.oom) return text + " ran out of memory (OOM killed)";
+  if (failure.reason == "Hang") return text + " hung";
   text += failure.signal ? " was killed by signal " + std::to_string(*failure.signal)
                          : " exited with code " + std::to_string(failure.exit_code.value_or(-1));
   return failure.cause == Cause::kPeer
@@ -22,10 +25,10 @@ std::string describe(const Culprit& culprit) {
 }
 
 void Gang::weigh_failure(const Member& member, const Failed& failed, SteadyTime now) {
-  if (member.hello.node.kind == contract::RoleKind::kEvaluator) return;
   const int node_rank = member.hello.node.node_rank;
   const Node& node = table_.nodes[static_cast<std::size_t>(node_rank)];
   if (failed.failure.local_rank >= node.processes) return;
+  if (node.kind == contract::RoleKind::kEvaluator && !decision_on(node, failed.failure)) return;
   Failure failure = failed.failure;
   // In a job with one rank and no server the lost connection was to something else.
   if (table_.world_size == 1 && config_.node_count == 1)
@@ -40,26 +43,45 @@ void Gang::weigh_failure(const Member& member, const Failed& failed, SteadyTime 
                  order};
 }
 
+std::optional<failure::Decision> Gang::decision_on(const Node& node, const Failure& failure) const {
+  return failure::decide(config_.rules,
+                         {.role = node.role,
+                          .evaluator = node.kind == contract::RoleKind::kEvaluator,
+                          .exit_code = failure.exit_code,
+                          .signal = failure.signal,
+                          .reasons = {failure.reason, failure.oom ? "OOMKilled" : ""}});
+}
+
+std::optional<failure::Decision> Gang::decision_on(const Culprit& culprit) const {
+  return decision_on(table_.nodes[static_cast<std::size_t>(culprit.node_rank)], culprit.failure);
+}
+
 void Gang::failed(Member& member, const Failed& failed, SteadyTime now) {
   const Node& node = table_.nodes[static_cast<std::size_t>(member.hello.node.node_rank)];
   if (failed.failure.local_rank >= node.processes) return;
-  if (node.kind == contract::RoleKind::kEvaluator) {
+  const auto decision = decision_on(node, failed.failure);
+  if (node.kind == contract::RoleKind::kEvaluator && !decision) {
     if (std::exchange(member.failed, true)) return;
     const Culprit ended{node.first_rank + failed.failure.local_rank, node.node_rank, node.pod_name,
                         failed.attempt, failed.failure};
     return log(describe(ended) +
                ": it is an evaluator, so the job goes on without it until the next attempt");
   }
+  if (ends_save(member, failed, now)) return;
   if (member.start_alone_at) {
     // It is stopped for its failure already, and tells the one that was nearest to the cause.
     if (blame_->culprit.node_rank == node.node_rank) weigh_failure(member, failed, now);
     return;
   }
   weigh_failure(member, failed, now);
-  if (failed.failure.reason == "NotExecutable")
+  if (failed.failure.reason == "NotExecutable" && !decision)
     return finish(Verdict::kFailed, describe(blame_->culprit));
-  const bool affordable = restarts_ < config_.max_restarts || !costs_a_restart(member, now);
-  if (fails_alone(node.kind) && !stop_at_ && affordable) return fail_alone(member, now);
+  const bool concerns_all =
+      decision && decision->action != Action::kRestartRank && decision->action != Action::kIgnore;
+  const bool affordable =
+      restarts_ < config_.max_restarts || !costs_a_restart(member, blame_->culprit, now);
+  if (fails_alone(node.kind) && !concerns_all && !stop_at_ && affordable)
+    return fail_alone(member, now);
   if (blame_->culprit.failure.cause != Cause::kPeer) return stop_for_failure(now);
   if (!stop_at_) stop_at_ = now + kPeerFailureGrace;
 }
@@ -67,23 +89,55 @@ void Gang::failed(Member& member, const Failed& failed, SteadyTime now) {
 void Gang::stop_for_failure(SteadyTime now) {
   stop_at_.reset();
   collecting_failures_ = true;
-  restarts_exhausted_ = restarts_ >= config_.max_restarts;
-  if (!restarts_exhausted_) ++restarts_;
   restart(now + std::chrono::duration_cast<SteadyTime::duration>(config_.backoff));
 }
 
-void Gang::conclude_failure() {
+Gang::Judged Gang::judge_culprit() {
+  Culprit& culprit = blame_->culprit;
+  const auto decision = decision_on(culprit);
+  culprit.rule = decision ? decision->text : "";
+  return {decision ? decision->action : Action::kRestartGang,
+          describe(culprit) + (decision ? ": " + decision->text : "")};
+}
+
+SteadyTime::duration Gang::pause_of_ignored() {
+  // No budget ends a job whose every attempt fails in the same way, so the pauses grow.
+  const int before = ignored_++;
+  return std::chrono::seconds(before < 2 ? 0 : 1 << std::min(before - 2, 6));
+}
+
+void Gang::conclude_failure(SteadyTime now) {
   if (!collecting_failures_ || stopping_members_ > 0) return;
   collecting_failures_ = false;
-  const std::string what = describe(blame_->culprit);
-  if (restarts_exhausted_) {
+  const auto [action, what] = judge_culprit();
+  const auto fail = [&](const std::string& message) {
     attempt_ = stopping_;
-    finish(Verdict::kFailed, what + "; all " + std::to_string(config_.max_restarts) +
-                                 " restarts of failurePolicy.maxRestarts are spent");
-  } else {
-    log(what + ": restart " + std::to_string(restarts_) + " of " +
-        std::to_string(config_.max_restarts) + ", the gang restarts in place");
+    finish(Verdict::kFailed, message);
+  };
+  switch (action) {
+    case Action::kFailJob: return fail(what);
+    case Action::kReplaceNode: return replace_node(what, now);
+    case Action::kIgnore:
+      not_before_ = std::max(not_before_, now + pause_of_ignored());
+      return log(what + ": no restart is spent, the gang restarts in place");
+    case Action::kRestartRank:
+    case Action::kRestartGang: break;
   }
+  const std::string most = std::to_string(config_.max_restarts);
+  if (restarts_ >= config_.max_restarts)
+    return fail(what + "; all " + most + " restarts of failurePolicy.maxRestarts are spent");
+  ++restarts_;
+  log(what + ": restart " + std::to_string(restarts_) + " of " + most +
+      ", the gang restarts in place");
+}
+
+void Gang::replace_node(const std::string& why, SteadyTime now) {
+  const int node_rank = blame_->culprit.node_rank;
+  const auto& member = members_[static_cast<std::size_t>(node_rank)];
+  if (!member) return;  // lost meanwhile: its replacement is on the way
+  send(member->connection, Stop{stopping_, why});
+  actions_.emplace_back(CloseConnection{member->connection});
+  lose_member(node_rank, "leaves its node; the gang waits for its replacement", now);
 }
 
 void Gang::restart(SteadyTime not_before) {
@@ -92,6 +146,7 @@ void Gang::restart(SteadyTime not_before) {
   phase_ = GangPhase::kRestarting;
   not_before_ = not_before;
   burst_at_.reset();
+  saving_.reset();
   std::vector<ConnectionId> to;
   for (auto& member : members_) {
     if (!member) continue;

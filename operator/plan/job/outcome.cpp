@@ -27,6 +27,10 @@ Judgement judge_end(const observe::PodView& pod, const observe::GangMember& gang
     end.outcome = Outcome::kUnfit;
     end.kind = "PreflightFailed";
     end.message = end.report ? end.report->message : where + " lacks what the job requires of it";
+  } else if (verdict == "ReplaceNode" || (exited && gang.exit_code == contract::kExitReplaceNode)) {
+    end.outcome = Outcome::kLost;
+    end.kind = "ReplaceNode";
+    end.message = end.report ? end.report->message : where + " is to be replaced elsewhere";
   } else if (verdict == "OtherRelease") {
     end.outcome = Outcome::kMixed;
     end.kind = "RuntimeChanged";

@@ -8,6 +8,8 @@
 // - An exit before the first step, because the pod lacks what the job requires: unfit. The gang is
 // placed elsewhere.
 //
+// - Sent away by a failure rule, which wants the replica on another node: lost.
+//
 // - Refused by node rank 0's launcher, which is of another release: mixed. The gang is placed
 // again.
 //
@@ -46,7 +48,7 @@ enum class Outcome {
 struct Judgement {
   Outcome outcome = Outcome::kAbsent;
   // Evicted, OOMKilled, ContainerKilled, RendezvousTimeout, PreflightFailed, RuntimeChanged,
-  // NodeLost, Deleted
+  // NodeLost, Deleted, ReplaceNode
   std::string kind;
   std::string message;  // shown to people
   std::optional<status::Report> report;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "common/contract/injection.hpp"
+#include "operator/status/goodput.hpp"
 
 namespace paceline::plan {
 namespace {
@@ -15,6 +16,9 @@ constexpr std::chrono::nanoseconds kGuardInterval = std::chrono::seconds(30);
 Planner::Planner(const Observed& observed) : in(observed), spec(observed.job.job.spec) {
   out.status = observed.job.status;
   out.status.observed_generation = observed.job.job.metadata.generation;
+  if (observed.job.errors.empty()) out.status.queue = api::queue_of(observed.job.job);
+  out.grants = observed.kueue.grants;
+  out.workload = observed.kueue.workload;
 }
 
 void Planner::set(std::string_view type, bool value, std::string_view reason, std::string message) {
@@ -68,8 +72,11 @@ bool Planner::is_lost(const std::string& name) {
 }
 
 void Planner::remove(const observe::PodView& pod, bool force) {
+  // A placeholder may be on a new node that the cache has yet to see. If that node is gone instead,
+  // Kubernetes ends the pod by itself.
+  const bool unseen = pod.placeholder && in.node(pod.node) == nullptr;
   // On a node that does not answer, a graceful deletion never ends.
-  if (!pod.node.empty() && !pod.terminal() && !force) force = is_lost(pod.node);
+  if (!pod.node.empty() && !pod.terminal() && !force && !unseen) force = is_lost(pod.node);
   if (pod.deleting && !force) return;
   const bool listed = std::any_of(out.deletes.begin(), out.deletes.end(),
                                   [&](const DeletePod& d) { return d.uid == pod.meta.uid; });
@@ -102,15 +109,27 @@ void Planner::remove_running_pods() {
 }
 
 void Planner::unplace(std::string_view reason, const std::string& message, bool back_off) {
+  if (status().placed() && in.memory.summary) {
+    keep_goodput(*in.memory.summary, in.memory.summary_at);
+    keep_checkpoint(*in.memory.summary);
+  }
   status().placement.clear();
+  status().placement_where.clear();
   status().slots = false;
   status().placed_spec.clear();
   status().runtime_image.clear();
   status().contract = 0;
+  status().workload.clear();
   status().acceleration.reset();
   status().effects = nullptr;
+  status().findings = nullptr;
   status().start_time.reset();
-  status().ready.clear();
+  status().pod_counts.reset();
+  if (auto& elastic = status().elastic) {
+    elastic->replicas = 0;
+    elastic->since.reset();
+    elastic->message.clear();
+  }
   for (api::RoleStatus& role : status().roles) role.ready = role.succeeded = role.failed = 0;
   set(status::kPlaced, false, reason, message);
   clear(status::kQuotaReserved, reason);
@@ -141,8 +160,23 @@ void Planner::absorb(const status::Report& report) {
   status().attempt = std::max(status().attempt, report.attempt);
   status().restarts = std::max(status().restarts, report.restarts);
   if (!report.training.is_null()) status().training = report.training;
+  keep_goodput(report, now());
+  keep_checkpoint(report);
   if (!report.culprit.is_null()) status().culprit = report.culprit;
   if (!report.effects.is_null() && status().acceleration) status().effects = report.effects;
+  status().findings = report.findings;
+}
+
+void Planner::keep_goodput(const status::Report& report, WallTime as_of) {
+  status().goodput = status::longer_goodput(status().goodput, report.goodput, as_of);
+}
+
+void Planner::keep_checkpoint(const status::Report& report) {
+  status().checkpoint = status::later_checkpoint(status().checkpoint, report.checkpoint);
+}
+
+void Planner::leave_out(std::chrono::nanoseconds pause) {
+  status().goodput = status::goodput_after_pause(status().goodput, pause);
 }
 
 }  // namespace paceline::plan

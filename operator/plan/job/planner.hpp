@@ -63,6 +63,12 @@ class Planner {
   void finish(bool success, std::string_view reason, const std::string& message);
   /// Takes over the counts and measurements of the launchers. Counts never fall.
   void absorb(const status::Report& report);
+  /// Keeps what a report says of the job's time. Call it when the status is written anyway, since
+  /// every report differs.
+  void keep_goodput(const status::Report& report, WallTime as_of);
+  void keep_checkpoint(const status::Report& report);
+  /// The job's next pods do not count this time.
+  void leave_out(std::chrono::nanoseconds pause);
 
  private:
   std::optional<NodeGuard> guard_;  // made when first needed

@@ -101,6 +101,64 @@ Constraints read_constraints(const json& pod_spec) {
   return constraints;
 }
 
+namespace {
+
+json write_term(const std::vector<Requirement>& requirements) {
+  json term = json::object();
+  for (const Requirement& requirement : requirements) {
+    json entry = {{"key", requirement.key}, {"operator", requirement.op}};
+    if (!requirement.values.empty()) entry["values"] = requirement.values;
+    term[requirement.field ? "matchFields" : "matchExpressions"].push_back(std::move(entry));
+  }
+  return term;
+}
+
+/// The alternatives of both lists, each with each.
+NodeTerms both(const NodeTerms& a, const NodeTerms& b) {
+  if (a.empty()) return b;
+  NodeTerms product;
+  for (const auto& first : a) {
+    for (const auto& second : b) {
+      product.push_back(first);
+      product.back().insert(product.back().end(), second.begin(), second.end());
+    }
+  }
+  return b.empty() ? a : product;
+}
+
+/// Admission adds these to every pod, with a time after which they end.
+bool is_default(const Toleration& toleration) {
+  return toleration.effect == "NoExecute" && (toleration.key == "node.kubernetes.io/not-ready" ||
+                                              toleration.key == "node.kubernetes.io/unreachable");
+}
+
+}  // namespace
+
+json write_constraints(const Constraints& constraints) {
+  json spec = json::object();
+  for (const auto& [key, value] : constraints.selector) spec["nodeSelector"][key] = value;
+  NodeTerms terms = constraints.terms;
+  for (const NodeTerms& volume : constraints.volumes) terms = both(terms, volume);
+  for (const std::string& node : constraints.excluded)
+    terms = both(terms, {{{"metadata.name", "NotIn", {node}, true}}});
+  if (!terms.empty()) {
+    json& list = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+                     ["nodeSelectorTerms"];
+    for (const auto& term : terms) list.push_back(write_term(term));
+  }
+  for (const Toleration& toleration : constraints.tolerations) {
+    if (is_default(toleration)) continue;
+    json& entry = spec["tolerations"].emplace_back(json::object());
+    for (const auto& [field, value] : {std::pair{"key", &toleration.key},
+                                       {"operator", &toleration.op},
+                                       {"value", &toleration.value},
+                                       {"effect", &toleration.effect}}) {
+      if (!value->empty()) entry[field] = *value;
+    }
+  }
+  return spec;
+}
+
 std::string refusal(const Constraints& constraints, const observe::NodeView& node,
                     const observe::FabricView* fabric) {
   if (!node.ready) return "not ready";
@@ -121,7 +179,7 @@ std::string refusal(const Constraints& constraints, const observe::NodeView& nod
     if (!meets(volume, node)) return "out of reach of a volume";
   }
   if (std::ranges::find(constraints.excluded, node.meta.name) != constraints.excluded.end())
-    return "where this job's preflight failed";
+    return "where this job failed";
   if (constraints.gpu_direct && (fabric == nullptr || fabric->gpu_direct_reason.empty()))
     return "without a living agent's word on GPUDirect";
   if (constraints.gpu_direct && fabric->gpu_direct != observe::Verdict::kTrue)

@@ -41,7 +41,7 @@ struct Constraints {
   std::vector<NodeTerms> volumes;  // for each bound volume that only some nodes reach
   std::vector<Toleration> tolerations;
   bool gpu_direct = false;            // only nodes whose agent reports working GPUDirect RDMA
-  std::vector<std::string> excluded;  // nodes where the job's preflight failed
+  std::vector<std::string> excluded;  // nodes where the job failed
   bool operator==(const Constraints&) const = default;
 };
 
@@ -51,9 +51,12 @@ Constraints read_constraints(const nlohmann::json& pod_spec);
 /// From a NodeSelector: `nodeSelectorTerms`.
 NodeTerms read_terms(const nlohmann::json& node_selector);
 
+/// The part of a pod's `spec` that has these constraints: nodeSelector, affinity and tolerations.
+/// What only the planner knows, GPUDirect RDMA, is left out.
+nlohmann::json write_constraints(const Constraints& constraints);
+
 /// Why the node cannot take such a pod; empty if it can. One of "cordoned", "not ready", "taint
-/// KEY", "node selector", "node affinity", "out of reach of a volume", "where this job's preflight
-/// failed".
+/// KEY", "node selector", "node affinity", "out of reach of a volume", "where this job failed".
 std::string refusal(const Constraints& constraints, const observe::NodeView& node,
                     const observe::FabricView* fabric = nullptr);
 

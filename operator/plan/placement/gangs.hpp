@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,6 +14,20 @@
 
 namespace paceline::plan {
 
+/// A placeholder that has found a node.
+struct Held {
+  std::string pod;  // UID
+  int rank = 0;     // of the replica that it holds room for: its place among the gang's needs
+  std::string node;
+  observe::Resources amount;
+};
+
+/// The role of a gang that may have fewer pods than its need says.
+struct Elasticity {
+  std::size_t need = 0;  // position in QueuedGang::needs
+  int fewest = 1;        // pods
+};
+
 struct QueuedGang {
   std::string id;  // job UID
   std::string name;
@@ -21,8 +36,33 @@ struct QueuedGang {
   int priority = 0;
   WallTime created{};
   std::vector<Need> needs;
-  bool exclusive_nodes = false;
+  std::optional<int> pods_per_node = std::nullopt;  // most pods of the gang on a node
   bool copies = false;  // takes no slots: agents of several releases serve them now
+  std::optional<Level> required = std::nullopt;  // no placement crosses a domain of this level
+  bool may_grow = false;                         // the cluster's autoscaler can be asked for nodes
+  std::vector<Held> held = {};  // by its placeholders; free for this gang, and for those before it
+  std::optional<Elasticity> elastic = std::nullopt;
+};
+
+/// A running gang that wants more pods of one role.
+struct GrowingGang {
+  std::string id;
+  std::string ns;
+  int priority = 0;
+  WallTime created{};
+  Need need;                                        // of the pods to add: at most `count`
+  std::optional<int> pods_per_node = std::nullopt;  // most pods of the gang on a node
+  std::optional<Level> required = std::nullopt;
+  std::vector<std::string> nodes = {};  // of the pods that it has
+  bool may_grow = false;                // as of a queued gang
+  std::vector<Held> held = {};          // by placeholders of the pods to add
+};
+
+/// Room that was found for more pods of a running gang.
+struct Grown {
+  std::vector<std::string> nodes;
+  std::string where;  // of the whole gang then: Placement::where
+  bool operator==(const Grown&) const = default;
 };
 
 struct RunningGang {
@@ -40,6 +80,7 @@ struct RunningGang {
 struct SchedulerInput {
   std::vector<QueuedGang> queued;
   std::vector<RunningGang> running;
+  std::vector<GrowingGang> growing;
   std::vector<Room> rooms;  // what is free now
   std::map<std::string, std::vector<observe::QuotaView>>
       quotas;  // by namespace; `used` includes placements whose pods do not exist yet
@@ -55,11 +96,21 @@ struct Waiting {
 
 struct SchedulerOutput {
   std::map<std::string, std::vector<std::string>> placements;  // node names in node-rank order
+  std::map<std::string, std::string> where;  // Placement::where of the placed gangs
   // the placed gangs whose pods have slots
   std::set<std::string> slotted;
+  // why a placed gang has fewer pods than it wants
+  std::map<std::string, std::string> smaller;
+  std::map<std::string, Grown> grown;   // of running gangs
+  std::map<std::string, Waiting> full;  // why a running gang cannot grow
   std::map<std::string, Waiting> waiting;
   // from a running gang to the name of the gang that it makes room for
   std::map<std::string, std::string> preempt;
+  // the gangs, queued and running, for which more nodes would help now, and what they need in
+  // words
+  std::map<std::string, std::string> grow;
+  // UIDs of placeholders whose room another gang has got, by the gang that they hold it for
+  std::map<std::string, std::set<std::string>> displaced;
 };
 
 }  // namespace paceline::plan

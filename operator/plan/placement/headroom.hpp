@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "operator/plan/placement/placement.hpp"
@@ -16,7 +17,7 @@ namespace paceline::plan {
 
 class Headroom {
  public:
-  Headroom(const std::vector<Need>& needs, bool exclusive_nodes, const std::vector<Room>& rooms,
+  Headroom(const Ask& ask, const std::vector<Room>& rooms, const Topology& topology,
            Allowances& allowances);
 
   /// Room `index` has changed what is free.
@@ -31,11 +32,17 @@ class Headroom {
   struct Role {
     const Need* need;
     const std::vector<bool>* allowed;  // by room
+    bool bounded;                      // must fit into one domain of the required level
     std::vector<int> capacity;         // pods, by room
-    std::int64_t total = 0;
+    std::vector<std::int64_t> total;   // by domain
+    std::size_t domains_enough = 0;    // how many could take the whole role
   };
+  std::size_t domain_of(const Role& role, std::size_t room) const;
+
+  const Topology& topology_;
+  std::optional<int> pods_per_node_;
+  std::optional<Level> required_;
   std::vector<Role> roles_;
-  bool exclusive_nodes_;
 };
 
 }  // namespace paceline::plan

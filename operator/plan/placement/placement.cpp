@@ -2,50 +2,14 @@
 #include "operator/plan/placement/placement.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <utility>
+
+#include "operator/plan/placement/packing.hpp"
 
 namespace paceline::plan {
 namespace {
-
-struct Slot {
-  std::size_t room = 0;
-  int capacity = 0;
-  std::int64_t free_cpu = 0;
-  bool ailing = false;
-  bool far = false;
-  bool preferred = false;
-};
-
-std::string why_not(const Constraints& constraints, const Room& room) {
-  // The last report of a dead agent no longer counts.
-  return refusal(constraints, *room.node, room.agent_alive ? room.fabric : nullptr);
-}
-
-/// Why a role does not fit, counted over the nodes: "worker: 1 of 2 pods fit; of 3 nodes 1 lacks
-/// cpu, 1 is cordoned".
-std::string explain(const Need& need, int fitting, const std::vector<Room>& rooms,
-                    const std::vector<bool>& taken) {
-  std::map<std::string, int> reasons;
-  for (std::size_t i = 0; i < rooms.size(); ++i) {
-    std::string reason = why_not(need.constraints, rooms[i]);
-    if (reason.empty() && !taken.empty() && taken[i]) reason = "used by this job already";
-    if (reason.empty()) {
-      const std::string lacking = rooms[i].free.lacking(need.each);
-      reason = lacking.empty() ? "" : "not enough " + lacking;
-    }
-    if (!reason.empty()) ++reasons[reason];
-  }
-  std::string text = need.role + ": " + std::to_string(fitting) + " of " +
-                     std::to_string(need.count) + " pods fit on " + std::to_string(rooms.size()) +
-                     " nodes";
-  char separator = ';';
-  for (const auto& [reason, count] : reasons) {
-    text += separator;
-    text += " " + std::to_string(count) + " " + reason;
-    separator = ',';
-  }
-  return text;
-}
 
 std::int64_t mbps_of(const Room& room) {
   return room.fabric != nullptr ? room.fabric->link_mbps : 0;
@@ -72,131 +36,322 @@ void mark_far(std::vector<Slot>& slots, const std::vector<Room>& rooms) {
   }
 }
 
-/// The rooms that a role could use, in their order.
-std::vector<Slot> slots_of(const Need& need, bool exclusive, const std::vector<Room>& rooms,
-                           const std::vector<bool>& allowed, const std::vector<bool>& taken) {
-  std::vector<Slot> slots;
-  slots.reserve(rooms.size());
-  for (std::size_t i = 0; i < rooms.size(); ++i) {
-    if (!allowed[i] || (exclusive && taken[i])) continue;
-    const int capacity = rooms[i].free.times(need.each, exclusive ? 1 : need.count);
-    if (capacity > 0)
-      slots.push_back(
-          {.room = i,
-           .capacity = capacity,
-           .free_cpu = rooms[i].free.cpu,
-           .ailing = need.accelerators && rooms[i].fabric != nullptr && rooms[i].fabric->ailing(),
-           .preferred = !need.prefer.empty() && rooms[i].node->meta.name == need.prefer});
-  }
-  return slots;
-}
+/// One role while its place is looked for.
+struct Role {
+  const Need* need = nullptr;
+  std::vector<Slot> slots = {};  // of the rooms as they were, by position
+  std::int64_t capacity = 0;
+  std::vector<Use> uses = {};  // its place
+};
 
-/// Sound nodes come first, then those that take most pods, then those with good links. Ties keep
-/// the order of the rooms, so that the same cluster gives the same answer.
-bool better(const Slot& a, const Slot& b) {
-  // A node with a fault may still train. It is used only if no other node is left.
-  if (a.ailing != b.ailing) return b.ailing;
-  if (a.preferred != b.preferred) return a.preferred;
-  if (a.capacity != b.capacity) return a.capacity > b.capacity;
-  if (a.far != b.far) return b.far;
-  // With one pod per node, use the fullest nodes and leave empty ones whole.
-  if (a.free_cpu != b.free_cpu) return a.free_cpu < b.free_cpu;
-  return a.room < b.room;
-}
-
-/// The best of the slots at any time. A gang uses few of them, so they are not sorted.
-class Ranking {
+class Placer {
  public:
-  explicit Ranking(std::vector<Slot> slots) : slots_(std::move(slots)) {
-    std::ranges::make_heap(slots_, worse);
+  Placer(const Ask& ask, std::vector<Room>& rooms, const Topology& topology, Allowances& allowances)
+      : ask_(ask), rooms_(rooms), topology_(topology), pods_on_(rooms.size(), 0) {
+    for (std::size_t i = 0; !ask.occupied.empty() && i < rooms.size(); ++i) {
+      if (!ask.occupied.contains(rooms[i].node->meta.name)) continue;
+      others_.push_back(i);
+      pods_on_[i] += static_cast<int>(ask.occupied.count(rooms[i].node->meta.name));
+    }
+    int pods = 0;
+    for (const Need& need : ask.needs) pods += need.count;
+    for (const Need& need : ask.needs)
+      roles_.push_back(role_of(need, allowances.of(need.constraints, rooms), pods));
+    for (Role& role : roles_) (is_close(*role.need, ask.needs) ? close_ : rest_).push_back(&role);
   }
 
-  /// Takes out the slot to use next for `pods` more pods: the best, or if it holds all of them, the
-  /// tightest that does. There must be one.
-  Slot take(int pods) {
-    if (slots_.front().capacity >= pods) {
-      const bool ailing = slots_.front().ailing;
-      const Slot* tightest = &slots_.front();
-      for (const Slot& slot : slots_) {
-        if (slot.ailing != ailing || slot.capacity < pods) continue;
-        if (slot.capacity < tightest->capacity ||
-            (slot.capacity == tightest->capacity && better(slot, *tightest)))
-          tightest = &slot;
-      }
-      return *tightest;  // the last one of its role
+  std::expected<Placement, std::string> run() {
+    for (const Role& role : roles_) {
+      if (role.capacity < role.need->count) return std::unexpected(lacking(role, role.capacity));
     }
-    std::ranges::pop_heap(slots_, worse);
-    const Slot best = slots_.back();
-    slots_.pop_back();
-    return best;
+    const bool any_ailing = std::ranges::any_of(
+        roles_, [](const Role& role) { return std::ranges::any_of(role.slots, &Slot::ailing); });
+    for (const bool sound : {true, false}) {
+      if (sound && !any_ailing) continue;
+      crossed_.reset();
+      if (put_on_preferred() || (others_.empty() ? place_gang(sound) : place_near_others(sound)))
+        return placement();
+    }
+    // Explained once, since that looks at every node.
+    return std::unexpected(crossed_ ? crossing(*crossed_) : lacking(*lacks_room_, fitting_));
   }
 
  private:
-  static bool worse(const Slot& a, const Slot& b) { return better(b, a); }
+  Role role_of(const Need& need, const std::vector<bool>& allowed, int pods_of_gang) {
+    Role role{.need = &need};
+    int roomiest = 0;
+    role.slots.reserve(rooms_.size());
+    for (std::size_t position = 0; position < rooms_.size(); ++position) {
+      const std::size_t i = topology_.order()[position];
+      if (!allowed[i]) continue;
+      Slot slot{.room = i, .position = position};
+      if (!measure(need, slot)) continue;
+      slot.ailing = need.accelerators && rooms_[i].fabric != nullptr && rooms_[i].fabric->ailing();
+      role.capacity += slot.capacity;
+      roomiest = std::max(roomiest, slot.capacity);
+      role.slots.push_back(slot);
+    }
+    // Only a gang that spans nodes depends on the links between them.
+    if (roomiest < pods_of_gang) mark_far(role.slots, rooms_);
+    return role;
+  }
 
-  std::vector<Slot> slots_;
+  /// How many more pods of the gang the room may have by `pods_per_node`.
+  int left_by_limit(std::size_t room) const {
+    return ask_.pods_per_node ? *ask_.pods_per_node - pods_on_[room]
+                              : std::numeric_limits<int>::max();
+  }
+
+  /// What the room takes of the role now. False if nothing.
+  bool measure(const Need& need, Slot& slot) const {
+    const Room& room = rooms_[slot.room];
+    const int most = std::min(need.count, left_by_limit(slot.room));
+    slot.capacity = most > 0 ? room.free.times(need.each, most) : 0;
+    slot.free_cpu = room.free.cpu;
+    return slot.capacity > 0;
+  }
+
+  /// Places a role within the range, if all of it fits there. With `sound`, no ailing node is used.
+  std::optional<Cost> put(Role& role, Range range, bool sound) {
+    const Need& need = *role.need;
+    std::vector<Slot> slots;
+    slots.reserve(std::min(role.slots.size(), range.end - range.begin));
+    std::int64_t capacity = 0;
+    const auto first = std::ranges::lower_bound(role.slots, range.begin, {}, &Slot::position);
+    for (auto it = first; it != role.slots.end() && it->position < range.end; ++it) {
+      Slot slot = *it;
+      if (sound && slot.ailing) continue;
+      if (pods_on_[slot.room] > 0 && !measure(need, slot)) continue;
+      capacity += slot.capacity;
+      slots.push_back(slot);
+    }
+    if (capacity < need.count) {
+      lacks_room_ = &role;
+      fitting_ = capacity;
+      return std::nullopt;
+    }
+    Packing packing = pack(topology_, slots, need.count);
+    for (const Use& use : packing.uses) {
+      for (int i = 0; i < use.pods; ++i) rooms_[use.room].free.subtract(need.each);
+      pods_on_[use.room] += use.pods;
+    }
+    role.uses = std::move(packing.uses);
+    return packing.cost;
+  }
+
+  void take_back(Role& role) {
+    for (const Use& use : role.uses) {
+      for (int i = 0; i < use.pods; ++i) rooms_[use.room].free.add(role.need->each);
+      pods_on_[use.room] -= use.pods;
+    }
+    role.uses.clear();
+  }
+
+  void take_back_all() {
+    for (Role& role : roles_) take_back(role);
+  }
+
+  bool place_gang(bool sound) {
+    if (place_close(sound)) {
+      std::vector<std::size_t> near;
+      for (const Role* role : close_) {
+        for (const Use& use : role->uses) near.push_back(use.room);
+      }
+      if (std::ranges::all_of(
+              rest_, [&](Role* role) { return put_near(*role, near, std::nullopt, sound); }))
+        return true;
+      take_back_all();
+    }
+    if (ask_.required || roles_.size() == 1) return false;
+    for (Role& role : roles_) {
+      if (put(role, topology_.everywhere(), sound)) continue;
+      take_back_all();
+      return false;
+    }
+    return true;
+  }
+
+  /// Places the roles whose closeness counts: all in one domain, of the closest level possible.
+  bool place_close(bool sound) {
+    // A role by itself finds the closest domain in `pack`.
+    const bool alone = close_.size() == 1;
+    for (const Level level : kClosestFirst) {
+      const bool last = ask_.required == level;
+      if (last || (!alone && names(level))) {
+        if (place_in_best(level, sound)) return true;
+      }
+      if (last) {
+        crossed_ = level;
+        return false;
+      }
+    }
+    return put_all(topology_.everywhere(), sound).has_value();
+  }
+
+  std::optional<Cost> put_all(Range range, bool sound) {
+    Cost cost;
+    for (Role* role : close_) {
+      const auto one = put(*role, range, sound);
+      if (!one) {
+        for (Role* placed : close_) take_back(*placed);
+        return std::nullopt;
+      }
+      cost.add(*one);
+    }
+    return cost;
+  }
+
+  /// Tries every domain of a level in which each role fits by itself.
+  bool place_in_best(Level level, bool sound) {
+    const auto& domains = topology_.domains(level);
+    std::vector<bool> fits(domains.size(), true);
+    std::vector<std::int64_t> total(domains.size(), 0);
+    for (const Role* role : close_) {
+      const std::vector<std::int64_t> capacity = capacities(*role, level);
+      for (std::size_t i = 0; i < domains.size(); ++i) {
+        fits[i] = fits[i] && capacity[i] >= role->need->count;
+        total[i] += capacity[i];
+      }
+    }
+    std::optional<std::size_t> best;
+    Cost least;
+    for (std::size_t i = 0; i < domains.size(); ++i) {
+      if (!fits[i]) continue;
+      const auto cost = put_all(domains[i].range, sound);
+      if (!cost) continue;
+      for (Role* role : close_) take_back(*role);
+      if (!best || *cost < least || (*cost == least && total[i] < total[*best])) {
+        best = i;
+        least = *cost;
+      }
+    }
+    return best && put_all(domains[*best].range, sound);
+  }
+
+  /// What the domains of a level take of a role; of those of which it is known that they are one.
+  std::vector<std::int64_t> capacities(const Role& role, Level level) const {
+    std::vector<std::int64_t> capacity(topology_.domains(level).size(), 0);
+    for (const Slot& slot : role.slots) {
+      const std::size_t domain = topology_.domain(level, slot.position);
+      if (topology_.domains(level)[domain].known) capacity[domain] += slot.capacity;
+    }
+    return capacity;
+  }
+
+  /// Places a role in the closest domain around most of the other rooms.
+  bool put_near(Role& role, const std::vector<std::size_t>& others, std::optional<Level> required,
+                bool sound) {
+    for (const Level level : kClosestFirst) {
+      if (const auto range = around(others, level); range && put(role, *range, sound)) return true;
+      if (required == level) return false;
+    }
+    return put(role, topology_.everywhere(), sound).has_value();
+  }
+
+  std::optional<Range> around(const std::vector<std::size_t>& others, Level level) const {
+    std::map<std::size_t, int> counts;
+    for (const std::size_t room : others)
+      ++counts[topology_.domain(level, topology_.position(room))];
+    if (counts.empty()) return std::nullopt;
+    const auto most =
+        std::ranges::max_element(counts, {}, [](const auto& entry) { return entry.second; });
+    return topology_.domains(level)[most->first].range;
+  }
+
+  bool place_near_others(bool sound) {
+    for (Role& role : roles_) {
+      if (put_near(role, others_, ask_.required, sound)) continue;
+      take_back_all();
+      return false;
+    }
+    return true;
+  }
+
+  /// Only a role by itself may prefer a node.
+  bool put_on_preferred() {
+    Role& role = roles_.front();
+    if (roles_.size() > 1 || role.need->prefer.empty()) return false;
+    const auto slot = std::ranges::find_if(role.slots, [&](const Slot& one) {
+      return rooms_[one.room].node->meta.name == role.need->prefer;
+    });
+    return slot != role.slots.end() &&
+           put(role, {slot->position, slot->position + 1}, true).has_value();
+  }
+
+  bool names(Level level) const {
+    return std::ranges::find(topology_.levels(), level) != topology_.levels().end();
+  }
+
+  std::string lacking(const Role& role, std::int64_t fitting) const {
+    std::vector<bool> full(rooms_.size());
+    for (std::size_t i = 0; i < rooms_.size(); ++i) full[i] = left_by_limit(i) <= 0;
+    std::string why = explain(*role.need, static_cast<int>(fitting), rooms_, full);
+    if (ask_.pods_per_node) why += "; podsPerNode is " + std::to_string(*ask_.pods_per_node);
+    return why;
+  }
+
+  /// Why a gang that fits does not fit into one domain: "no leaf has room for all 16 pods of
+  /// worker: the roomiest takes 12".
+  std::string crossing(Level level) const {
+    const auto& domains = topology_.domains(level);
+    if (std::ranges::none_of(domains, &Domain::known))
+      return "no node has a label that names its " + std::string(noun(level, false));
+    for (const Role* role : close_) {
+      const auto most = std::ranges::max(capacities(*role, level));
+      if (most >= role->need->count) continue;
+      return "no " + std::string(noun(level, false)) + " has room for all " +
+             std::to_string(role->need->count) + " pods of " + role->need->role +
+             ": the roomiest takes " + std::to_string(most);
+    }
+    return "no " + std::string(noun(level, false)) + " has room for all roles together";
+  }
+
+  Placement placement() const {
+    Placement placement;
+    for (const Role& role : roles_) {
+      for (const Use& use : role.uses)
+        placement.rooms.insert(placement.rooms.end(), static_cast<std::size_t>(use.pods), use.room);
+    }
+    placement.where = topology_.describe(placement.rooms);
+    if (ask_.occupied.empty() && close_.size() == 1) {
+      for (const Level level : topology_.levels()) {
+        if (!crosses(*close_.front(), level)) continue;
+        // If one domain has the room, some of its nodes are faulty.
+        if (std::ranges::max(capacities(*close_.front(), level)) < close_.front()->need->count)
+          placement.where += "; " + crossing(level);
+        break;
+      }
+    }
+    return placement;
+  }
+
+  bool crosses(const Role& role, Level level) const {
+    const auto domain = [&](const Use& use) {
+      return topology_.domain(level, topology_.position(use.room));
+    };
+    return std::ranges::any_of(
+        role.uses, [&](const Use& use) { return domain(use) != domain(role.uses.front()); });
+  }
+
+  const Ask& ask_;
+  std::vector<Room>& rooms_;
+  const Topology& topology_;
+  std::vector<int> pods_on_;         // by room: pods of the gang
+  std::vector<std::size_t> others_;  // rooms of other pods of the gang
+  std::vector<Role> roles_;
+  std::vector<Role*> close_;
+  std::vector<Role*> rest_;
+  // why the last try failed
+  const Role* lacks_room_ = nullptr;
+  std::int64_t fitting_ = 0;
+  std::optional<Level> crossed_;
 };
 
 }  // namespace
 
-Result<Admitted> read_admitted(const std::string& pod) {
-  auto view = observe::project_pod(pod);
-  if (!view) return std::unexpected(view.error());
-  const nlohmann::json document = nlohmann::json::parse(pod, nullptr, false);
-  return Admitted{std::move(view->requests),
-                  read_constraints(document.value("spec", nlohmann::json())),
-                  view->gang && !view->gang->other_gates.empty()};
-}
-
-const std::vector<bool>& Allowances::of(const Constraints& constraints,
-                                        const std::vector<Room>& rooms) {
-  for (const auto& [known, allowed] : known_) {
-    if (known == constraints) return allowed;
-  }
-  std::vector<bool> allowed;
-  allowed.reserve(rooms.size());
-  for (const Room& room : rooms) allowed.push_back(why_not(constraints, room).empty());
-  return known_.emplace_back(constraints, std::move(allowed)).second;
-}
-
-std::expected<std::vector<std::size_t>, std::string> place(const std::vector<Need>& needs,
-                                                           bool exclusive_nodes,
-                                                           std::vector<Room>& rooms,
-                                                           Allowances& allowances,
-                                                           const std::set<std::string>& occupied) {
-  std::vector<std::size_t> chosen;
-  std::vector<std::pair<std::size_t, const observe::Resources*>> undo;
-  std::vector<bool> taken(exclusive_nodes ? rooms.size() : 0, false);
-  for (std::size_t i = 0; i < taken.size(); ++i)
-    taken[i] = occupied.contains(rooms[i].node->meta.name);
-  int pods_of_gang = 0;
-  for (const Need& need : needs) pods_of_gang += need.count;
-  for (const Need& need : needs) {
-    std::vector<Slot> slots =
-        slots_of(need, exclusive_nodes, rooms, allowances.of(need.constraints, rooms), taken);
-    std::int64_t fitting = 0;
-    for (const Slot& slot : slots) fitting += slot.capacity;
-    if (fitting < need.count) {
-      for (const auto& [room, amount] : undo) rooms[room].free.add(*amount);
-      return std::unexpected(explain(need, static_cast<int>(fitting), rooms, taken));
-    }
-    // Only a gang that spans nodes depends on the links between them.
-    const auto roomiest = std::ranges::max_element(slots, {}, &Slot::capacity);
-    if (roomiest != slots.end() && roomiest->capacity < pods_of_gang) mark_far(slots, rooms);
-    Ranking ranking(std::move(slots));
-    for (int left = need.count; left > 0;) {
-      const Slot slot = ranking.take(left);
-      const int pods = std::min(left, slot.capacity);
-      for (int i = 0; i < pods; ++i) {
-        rooms[slot.room].free.subtract(need.each);
-        undo.emplace_back(slot.room, &need.each);
-        chosen.push_back(slot.room);
-      }
-      if (exclusive_nodes) taken[slot.room] = true;
-      left -= pods;
-    }
-  }
-  return chosen;
+std::expected<Placement, std::string> place(const Ask& ask, std::vector<Room>& rooms,
+                                            const Topology& topology, Allowances& allowances) {
+  return Placer(ask, rooms, topology, allowances).run();
 }
 
 }  // namespace paceline::plan

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/plan/placement/quota.hpp"
 
+#include "common/contract/injection.hpp"
+
 namespace paceline::plan {
 namespace {
 
@@ -72,6 +74,16 @@ void reserve_quota(const QueuedGang& gang, std::vector<observe::QuotaView>& quot
       if (!found) quota.used.emplace_back(resource, need);
     }
   }
+}
+
+double share_weight(const observe::Resources& amount) {
+  double sum = static_cast<double>(amount.cpu) / 1000.0;
+  for (const auto& [name, milli] : amount.other) {
+    // A slot is not an accelerator: a node offers one for every pod.
+    if (name.find('/') != std::string::npos && name != contract::kRuntimeResource)
+      sum += static_cast<double>(milli) / 1000.0 * 16.0;
+  }
+  return sum;
 }
 
 }  // namespace paceline::plan

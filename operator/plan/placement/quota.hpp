@@ -25,4 +25,7 @@ void reserve_quota(const QueuedGang& gang, std::vector<observe::QuotaView>& quot
 /// do not use. The planner does not know limits.
 std::int64_t quota_use(const observe::Resources& pod, std::string_view resource);
 
+/// One number to compare the shares of queues: accelerators count most, then CPU.
+double share_weight(const observe::Resources& amount);
+
 }  // namespace paceline::plan

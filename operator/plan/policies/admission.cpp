@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "common/contract/injection.hpp"
-#include "operator/api/containers.hpp"
+#include "operator/api/template/containers.hpp"
 #include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
@@ -13,7 +13,8 @@ namespace {
 constexpr auto kLookAgain = std::chrono::seconds(15);
 
 /// Starts new incarnations: names and incarnations of earlier placements are never used again.
-void next_life(Planner& planner) {
+/// `sizes`: the replicas of each role.
+void next_life(Planner& planner, const std::vector<int>& sizes) {
   const bool again = !planner.status().roles.empty();
   std::vector<api::RoleStatus> before = std::move(planner.status().roles);
   planner.status().roles.clear();
@@ -23,10 +24,10 @@ void next_life(Planner& planner) {
   }
   // Roles may have changed during suspension. One number above all used numbers is valid for every
   // role.
-  for (const api::Role& role : planner.spec.roles) {
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
     planner.status().roles.push_back(
-        {role.name, role.replicas, 0, 0, 0,
-         std::vector<int>(static_cast<std::size_t>(role.replicas), highest + 1)});
+        {planner.spec.roles[i].name, sizes[i], 0, 0, 0,
+         std::vector<int>(static_cast<std::size_t>(sizes[i]), highest + 1)});
   }
   if (again) ++planner.status().attempt;
 }
@@ -38,13 +39,61 @@ std::optional<Waiting> missing_profile(const Planner& planner) {
   if (name.empty()) return std::nullopt;
   const auto& profile = planner.in.profile;
   if (profile == nullptr) {
-    return Waiting{"RuntimeProfileNotFound",
-                   "RuntimeProfile " + name +
-                       " does not exist; create it, or change spec.acceleration.profileRef"};
+    return Waiting{
+        "RuntimeProfileNotFound",
+        "RuntimeProfile " + name +
+            " does not exist; create it, or change spec.acceleration.runtimeProfileName"};
   }
   if (profile->errors.empty()) return std::nullopt;
   return Waiting{"RuntimeProfileInvalid",
                  "RuntimeProfile " + name + ": " + api::to_error(profile->errors).message};
+}
+
+/// Whether the scheduler refused two placements for one reason, and neither the spec has changed
+/// since nor the pause is over. Placed=False says so.
+bool refused_twice(Planner& planner) {
+  const BindRefusal& refusal = planner.in.memory.bind_refusal;
+  const auto left = refusal.until - planner.now();
+  if (refusal.generation != planner.in.job.job.metadata.generation ||
+      left <= std::chrono::nanoseconds(0) || left > kBindPause)
+    return false;
+  planner.out.queued = false;
+  planner.wake_after(left);
+  return true;
+}
+
+/// Records the placement that the scheduler found. `sizes`: the replicas of each role.
+void take_place(Planner& planner, const std::vector<int>& sizes) {
+  const Memory& memory = planner.in.memory;
+  next_life(planner, sizes);
+  if (planner.spec.elastic)
+    record_size(planner, sizes[planner.spec.elastic->role], memory.admission_smaller);
+  planner.status().set_nodes(*memory.admission);
+  planner.status().placement_where = memory.admission_where;
+  planner.status().slots = memory.admission_slots;
+  planner.status().placed_spec = planner.in.job.fingerprint;
+  planner.status().runtime_image = planner.in.runtime_image;
+  planner.status().contract = contract::kRuntimeContract;
+  if (const auto& workload = planner.in.kueue.workload; !planner.in.kueue.queue.empty())
+    planner.status().workload = workload->meta.name;
+  const auto& profile = planner.in.profile;
+  planner.status().acceleration =
+      api::resolve(planner.spec.acceleration,
+                   profile != nullptr && profile->errors.empty() ? &profile->profile : nullptr);
+  planner.status().start_time = std::chrono::floor<std::chrono::seconds>(planner.now());
+  planner.set(status::kQuotaReserved, true, "Reserved");
+  // After a refusal the API server may refuse a part again.
+  const bool gated = planner.in.gated || memory.retries > 0;
+  const std::size_t pods = memory.admission->size();
+  planner.set(status::kPlaced, true, gated ? "Creating" : "Starting",
+              "creates " + std::to_string(pods) + " pods");
+  // A Running condition of an earlier placement must not be taken for this one's.
+  if (!gated) {
+    pods_start(planner, pods);
+  } else if (planner.status().find(status::kRunning) != nullptr) {
+    planner.set(status::kRunning, false, "PodsStarting");
+  }
+  planner.out.queued = false;
 }
 
 }  // namespace
@@ -65,6 +114,7 @@ void queue_up(Planner& planner) {
     planner.out.queued = false;
     return;
   }
+  if (refused_twice(planner)) return;
   const auto left = memory.retry_at - planner.now();
   if (left > std::chrono::nanoseconds(0) && left <= kLongestBackOff) {
     if (memory.refusal)
@@ -73,41 +123,23 @@ void queue_up(Planner& planner) {
     planner.wake_after(left);
     return;
   }
-  if (memory.admission &&
-      memory.admission->size() == static_cast<std::size_t>(api::replica_count(planner.spec))) {
-    next_life(planner);
-    planner.status().set_nodes(*memory.admission);
-    planner.status().slots = memory.admission_slots;
-    planner.status().placed_spec = planner.in.job.fingerprint;
-    planner.status().runtime_image = planner.in.runtime_image;
-    planner.status().contract = contract::kRuntimeContract;
-    const auto& profile = planner.in.profile;
-    planner.status().acceleration =
-        api::resolve(planner.spec.acceleration,
-                     profile != nullptr && profile->errors.empty() ? &profile->profile : nullptr);
-    planner.status().start_time = std::chrono::floor<std::chrono::seconds>(planner.now());
-    planner.set(status::kQuotaReserved, true, "Reserved");
-    // After a refusal the API server may refuse a part again.
-    const bool gated = planner.in.gated || memory.retries > 0;
-    const std::size_t pods = memory.admission->size();
-    planner.set(status::kPlaced, true, gated ? "Creating" : "Starting",
-                "creates " + std::to_string(pods) + " pods");
-    // A Running condition of an earlier placement must not be taken for this one's.
-    if (!gated) {
-      pods_start(planner, pods);
-    } else if (planner.status().find(status::kRunning) != nullptr) {
-      planner.set(status::kRunning, false, "PodsStarting");
-    }
-    planner.out.queued = false;
-    return;
-  }
+  if (waits_for_quota(planner)) return;
+  // Placeholders use the namespace's quota: where there is one, the gang comes when they are gone.
+  if (memory.admission && planner.in.gated && !planner.in.placeholders.empty()) return;
+  const std::vector<int> sizes =
+      memory.admission ? sizes_of(planner.spec, memory.admission->size()) : std::vector<int>();
+  planner.out.drop_admission = memory.admission && sizes.empty();
+  if (!sizes.empty()) return take_place(planner, sizes);
   if (memory.waiting) {
-    if (api::requires_gpu_direct(planner.spec)) {
+    // Also once after the last exclusion has ended.
+    if (api::requires_gpu_direct(planner.spec) ||
+        !excluded_nodes(planner.status(), planner.now() - 2 * kLookAgain).empty()) {
       // Agents die and return, and exclusions end, without an event.
       planner.out.look_again = true;
       planner.wake_after(kLookAgain);
     }
-    planner.set(status::kPlaced, false, memory.waiting->reason, memory.waiting->message);
+    Waiting told = told_of_growth(planner, *memory.waiting);
+    planner.set(status::kPlaced, false, told.reason, std::move(told.message));
     if (memory.waiting->reason == "QuotaExceeded")
       planner.set(status::kQuotaReserved, false, "QuotaExceeded", memory.waiting->message);
     return;

@@ -39,6 +39,38 @@ std::string not_bound(const Planner& planner, const ReplicaState& state) {
   return message;
 }
 
+std::string placed_together(Planner& planner, std::size_t pods) {
+  const std::string& where = planner.status().placement_where;
+  return std::to_string(pods) + " pods placed together" + (where.empty() ? "" : ": " + where);
+}
+
+/// Scheduler messages that differ in the number of nodes have one reason.
+std::string without_numbers(std::string text) {
+  std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
+  return text;
+}
+
+/// Takes the placement back. The gang is queued again, unless the scheduler gave the same reason
+/// the last time: the planner does not see what the scheduler sees, and would choose alike.
+void unplace_unbound(Planner& planner, const ReplicaState& unbound) {
+  const Memory& memory = planner.in.memory;
+  BindRefusal refusal;
+  if (unbound.pod->gang && unbound.pod->gang->reason == "Unschedulable")
+    refusal.reason = without_numbers(unbound.pod->gang->message);
+  refusal.generation = planner.in.job.job.metadata.generation;
+  std::string message = not_bound(planner, unbound);
+  const bool twice = !refusal.reason.empty() && refusal.reason == memory.bind_refusal.reason &&
+                     refusal.generation == memory.bind_refusal.generation;
+  if (twice) {
+    refusal.until = planner.now() + kBindPause;
+    message = "the scheduler refused two placements for one reason, so the next try is in " +
+              format_duration(kBindPause) +
+              ", or when the job is suspended and resumed: " + message;
+  }
+  planner.unplace(twice ? "SchedulerRefuses" : "BindTimeout", message, true);
+  planner.out.bind_refusal = std::move(refusal);
+}
+
 /// The others train. So a replacement that is not bound in time is removed, and gets another node.
 bool bind_replacements(Planner& planner, const std::vector<ReplicaState>& replicas) {
   bool removed = false;
@@ -71,9 +103,9 @@ bool create_missing(Planner& planner, const std::vector<ReplicaState>& replicas,
 }
 
 void pods_start(Planner& planner, std::size_t pods) {
-  const std::string all = std::to_string(pods);
-  planner.set(status::kRunning, false, "PodsStarting", "0 of " + all + " pods run");
-  planner.status().ready = "0/" + all;
+  planner.set(status::kRunning, false, "PodsStarting",
+              "0 of " + std::to_string(pods) + " pods run");
+  planner.status().pod_counts = api::PodCounts{0, static_cast<int>(pods)};
 }
 
 bool create_gang(Planner& planner, std::vector<ReplicaState>& replicas) {
@@ -88,8 +120,7 @@ bool create_gang(Planner& planner, std::vector<ReplicaState>& replicas) {
       if (state.pod != nullptr && !is_live(*state.pod)) planner.remove(*state.pod);
     }
     if (!complete) return true;
-    planner.set(status::kPlaced, true, "Ungated",
-                std::to_string(replicas.size()) + " pods placed together");
+    planner.set(status::kPlaced, true, "Ungated", placed_together(planner, replicas.size()));
   }
   for (const ReplicaState& state : replicas) {
     if (state.judgement.outcome == Outcome::kGated)
@@ -117,8 +148,7 @@ bool bind_gang(Planner& planner, const std::vector<ReplicaState>& replicas) {
     const bool starts = planner.status().is(status::kPlaced, "Ungated") ||
                         planner.status().is(status::kPlaced, "Starting");
     if (starts && !missing) {
-      planner.set(status::kPlaced, true, "Bound",
-                  std::to_string(replicas.size()) + " pods placed together");
+      planner.set(status::kPlaced, true, "Bound", placed_together(planner, replicas.size()));
     }
     return false;
   }
@@ -127,7 +157,7 @@ bool bind_gang(Planner& planner, const std::vector<ReplicaState>& replicas) {
     planner.wake_after(left);
     return false;
   }
-  planner.unplace("BindTimeout", not_bound(planner, *unbound), true);
+  unplace_unbound(planner, *unbound);
   return true;
 }
 

@@ -3,9 +3,11 @@
 // returns true has decided: plan_job asks no further policy.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/failure/rules.hpp"
 #include "operator/plan/job/planner.hpp"
 
 namespace paceline::plan {
@@ -17,8 +19,36 @@ void after_the_end(Planner& planner);
 bool suspension(Planner& planner);
 /// deadline.cpp: activeDeadline
 bool deadline(Planner& planner);
+/// resize.cpp: the replicas of each role in a gang of so many pods; empty if the spec does not
+/// allow such a gang.
+std::vector<int> sizes_of(const api::Spec& spec, std::size_t pods);
+/// resize.cpp: status.elastic of elastic jobs, and of no others.
+void note_elastic(Planner& planner);
+/// resize.cpp: records the size of a placement. `why`: it is not as large as wanted.
+void record_size(Planner& planner, int size, const std::string& why);
+/// resize.cpp: what status.elastic says of a job with so many of the wanted replicas; "" if it has
+/// all.
+std::string runs_smaller(int size, int wanted, const std::string& why);
+/// resize.cpp: waits until the gang of the former size has saved and is gone.
+bool stops_for_resize(Planner& planner, const std::vector<ReplicaState>& replicas);
+/// resize.cpp: goes on without the lost replicas that no node takes (Plan::find_nodes). `nodes`: of
+/// all replicas, as far as there are any. `what` was lost.
+bool shrink(Planner& planner, const std::vector<std::string>& nodes, const std::string& what);
+/// resize.cpp: gives a running gang the size that the spec wants, if there is room.
+bool resize(Planner& planner, const std::vector<ReplicaState>& replicas);
+/// kueue.cpp: whether a job without a placement must wait for Kueue's admission.
+bool waits_for_quota(Planner& planner);
+/// kueue.cpp: Kueue has taken back the quota of the placement.
+bool quota_lost(Planner& planner);
+/// kueue.cpp: what Kueue has to be told of the job. Called when all else is decided.
+void tend_workload(Planner& planner);
 /// admission.cpp: a job without a placement waits for one, or takes the one that was found.
 void queue_up(Planner& planner);
+/// provision.cpp: what a waiting job is told, with what its placeholders have reached.
+Waiting told_of_growth(const Planner& planner, Waiting waiting);
+/// provision.cpp: creates the placeholders of a job for which more nodes would help, and removes
+/// all others.
+void provision(Planner& planner);
 /// alone.cpp: whether the replica's failure or loss leaves the rest of the gang running.
 bool fails_alone(const api::Spec& spec, const api::Replica& replica);
 /// alone.cpp: whether the gang runs, or would if the replicas that fail alone were there.
@@ -31,8 +61,15 @@ void pods_start(Planner& planner, std::size_t pods);
 bool create_missing(Planner& planner, const std::vector<ReplicaState>& replicas, bool gated);
 /// gang.cpp: creates all pods. If they are gated, it opens all gates when the last one exists.
 bool create_gang(Planner& planner, std::vector<ReplicaState>& replicas);
-/// preflight.cpp: the nodes that the job may not be placed on now.
+/// exclusion.cpp: the nodes that the job may not be placed on now.
 std::vector<std::string> excluded_nodes(const api::JobStatus& status, WallTime now);
+/// exclusion.cpp: keeps the job away from the node of a replica whose pod failed there. False: this
+/// pod's failure is on record.
+bool exclude_node(Planner& planner, const ReplicaState& state);
+/// rules.cpp: the rule of failurePolicy that decides about the replica's lost pod; nullopt: none.
+std::optional<failure::Decision> rule_for(const Planner& planner, const ReplicaState& state);
+/// disruptions.cpp: true if failurePolicy.maxDisruptions allows no further one: the job has failed.
+bool disruptions_exhausted(Planner& planner, const std::string& what);
 /// preflight.cpp: a replica that fails alone becomes a lost one.
 bool preflight(Planner& planner, std::vector<ReplicaState>& replicas);
 /// mixed_releases.cpp: launchers of two releases are in one gang.

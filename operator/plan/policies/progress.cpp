@@ -3,13 +3,15 @@
 // measure, at most once a minute unless something changes.
 #include <algorithm>
 
-#include "operator/api/containers.hpp"
+#include "operator/api/template/containers.hpp"
 #include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
 namespace {
 
 constexpr auto kTrainingInterval = std::chrono::seconds(60);
+// The first of them is told at once. Those that come and go with every look cost a write a minute.
+constexpr auto kFindingInterval = std::chrono::seconds(60);
 
 void report(Planner& planner, const status::Report& summary) {
   const bool counted =
@@ -17,14 +19,21 @@ void report(Planner& planner, const status::Report& summary) {
   planner.status().attempt = std::max(planner.status().attempt, summary.attempt);
   planner.status().restarts = std::max(planner.status().restarts, summary.restarts);
   if (!summary.culprit.is_null() && counted) planner.status().culprit = summary.culprit;
-  const bool due = planner.now() - planner.in.memory.training_written >= kTrainingInterval;
-  if (!summary.training.is_null() &&
-      (counted || due || status::notable(planner.status().training, summary.training))) {
-    planner.status().training = summary.training;
-    // With the training, so that a program that changes them with every look costs no write more.
-    if (!summary.effects.is_null() && planner.status().acceleration)
-      planner.status().effects = summary.effects;
-  }
+  planner.keep_checkpoint(summary);
+  const Memory& memory = planner.in.memory;
+  api::JobStatus& shown = planner.status();
+  // While no step ends, only the seconds in a finding's text and in the goodput change.
+  const bool moved = !summary.training.is_null() && summary.training != shown.training;
+  const bool due = planner.now() - memory.training_written >= kTrainingInterval;
+  const bool found = status::other_findings(shown.findings, summary.findings) &&
+                     planner.now() - memory.findings_written >= kFindingInterval;
+  if (!counted && !found && !(due && moved) && !status::notable(shown.training, summary.training))
+    return;
+  // Together, since each write puts off the next one.
+  shown.findings = summary.findings;
+  if (!summary.training.is_null()) shown.training = summary.training;
+  planner.keep_goodput(summary, memory.summary_at);
+  if (!summary.effects.is_null() && shown.acceleration) shown.effects = summary.effects;
 }
 
 /// Replicas that fail alone are on their way, and the others train.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replaces pods. Survivors keep their pods and wait at the barrier. Only lost replicas get a new
 // incarnation. The scheduler chooses its node, as for a new gang, and prefers the old one. Drain,
-// eviction, deletion and lost nodes cost nothing; a killed container costs one restart of
-// failurePolicy.maxRestarts. A loss is one attempt, whether rank 0's launcher counts it (it sees
-// the member leave) or the operator (it sees the pod leave). The loss of replicas that fail alone
-// is no attempt: their launchers join the running one. Each of them is replaced when it can be, and
-// waits for no other one.
+// eviction, deletion and lost nodes cost a disruption; a killed container costs one restart of
+// failurePolicy.maxRestarts. Rules of failurePolicy may say otherwise (rules.cpp). A loss is one
+// attempt, whether rank 0's launcher counts it (it sees the member leave) or the operator (it sees
+// the pod leave). The loss of replicas that fail alone is no attempt: their launchers join the
+// running one. Each of them is replaced when it can be, and waits for no other one.
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -15,6 +15,8 @@
 
 namespace paceline::plan {
 namespace {
+
+constexpr auto kExclusionInterval = std::chrono::seconds(15);
 
 /// The condition that tells of replacements on record which do not exist yet; empty if there are
 /// none.
@@ -27,8 +29,10 @@ std::string_view replacing(Planner& planner) {
 
 struct Loss {
   std::vector<ReplicaState*> replicas;
-  std::vector<const ReplicaState*> costly;  // the replicas whose loss costs a restart
-  bool settled = true;                      // nothing more to wait for
+  std::vector<const ReplicaState*> costly;     // the replicas whose loss costs a restart
+  std::vector<const ReplicaState*> disrupted;  // those whose loss costs a disruption
+  const ReplicaState* fatal = nullptr;         // a rule ends the job for its loss
+  bool settled = true;                         // nothing more to wait for
 };
 
 /// The first replica that keeps the gang from gathering: its pod cannot start, or was not created
@@ -59,6 +63,30 @@ bool is_refused(Planner& planner, const ReplicaState& state) {
          state.judgement.outcome == Outcome::kAbsent && fails_alone(planner.spec, state.replica);
 }
 
+/// Adds a lost replica, with what its loss costs: as the first matching rule of failurePolicy says,
+/// else a restart if it `fails` by itself, and a disruption otherwise. An evaluator costs nothing
+/// unless a rule names it.
+void weigh(Planner& planner, ReplicaState& state, bool fails, Loss& loss) {
+  using failure::Action;
+  loss.replicas.push_back(&state);
+  const bool sent_away = state.judgement.kind == "ReplaceNode";  // by its launcher's rule
+  const auto rule = sent_away ? std::nullopt : rule_for(planner, state);
+  if (!rule && is_evaluator(planner.spec, state.replica)) return;
+  if (rule) state.judgement.message += ": " + rule->text;
+  const Action action = rule        ? rule->action
+                        : sent_away ? Action::kReplaceNode
+                        : fails     ? Action::kRestartGang
+                                    : Action::kIgnore;
+  if (action == Action::kFailJob) {
+    if (loss.fatal == nullptr) loss.fatal = &state;
+  } else if (action == Action::kRestartGang || action == Action::kRestartRank) {
+    loss.costly.push_back(&state);
+  } else {
+    loss.disrupted.push_back(&state);
+    if (action == Action::kReplaceNode && state.pod != nullptr) exclude_node(planner, state);
+  }
+}
+
 Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
   Loss loss;
   const bool alone = trains_on(planner, replicas);
@@ -84,7 +112,7 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
         }
         state.judgement.kind = "Deleted";
         state.judgement.message = "pod " + state.pod_name + " is gone";
-        loss.replicas.push_back(&state);
+        weigh(planner, state, false, loss);
         break;
       case Outcome::kKilled:
         // The gang could not gather because one pod has no image, or does not exist: no restart is
@@ -97,10 +125,9 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
           loss.replicas.push_back(&state);
           break;
         }
-        // An evaluator never costs the training anything.
-        if (!is_evaluator(planner.spec, state.replica)) loss.costly.push_back(&state);
-        [[fallthrough]];
-      case Outcome::kLost: loss.replicas.push_back(&state); break;
+        weigh(planner, state, true, loss);
+        break;
+      case Outcome::kLost: weigh(planner, state, false, loss); break;
       default: break;
     }
     if (state.judgement.report) {
@@ -150,7 +177,9 @@ bool waits(Planner& planner, const ReplicaState& state, WallTime since) {
 
 bool usable(const Planner& planner, const std::string& node) {
   const auto view = planner.in.node(node);
-  return view != nullptr && view->ready && !view->unschedulable;
+  const std::vector<std::string> excluded = excluded_nodes(planner.out.status, planner.in.now);
+  return view != nullptr && view->ready && !view->unschedulable &&
+         std::ranges::find(excluded, node) == excluded.end();
 }
 
 /// The node that the scheduler chose for the lost replica; otherwise asks for one.
@@ -212,12 +241,19 @@ void wait_for_node(Planner& planner, std::string_view condition, WallTime since,
     planner.set(condition, true, "WaitingForNode",
                 what + "; no node takes the replacement: " + why);
   if (!alone) planner.wake_after(left);
+  // Exclusions end without an event. The last look is after the last one has ended.
+  if (!excluded_nodes(planner.status(), planner.now() - 2 * kExclusionInterval).empty()) {
+    planner.out.look_again = true;
+    planner.wake_after(kExclusionInterval);
+  }
 }
 
 /// Puts the replacements on record before any pod is created: the next reader of the status creates
 /// the same pods, not additional ones.
 void replace(Planner& planner, const std::vector<ReplicaState*>& lost,
              const std::vector<std::string>& nodes) {
+  if (nodes != planner.status().nodes())
+    planner.status().placement_where = planner.in.memory.replacement_where;
   planner.status().set_nodes(nodes);
   for (const ReplicaState* state : lost) {
     const int incarnation = state->incarnation + 1;
@@ -231,21 +267,63 @@ void replace(Planner& planner, const std::vector<ReplicaState*>& lost,
   }
 }
 
-/// True if no restart is left for the loss: the job has failed.
-bool exhausted(Planner& planner, const Loss& loss) {
+/// Of the job's time, rank 0's last words count if its pod is lost, else what it last told. Any
+/// pod that was asked to end may tell of a checkpoint.
+void keep_last_words(Planner& planner, const Loss& loss) {
+  if (const auto& summary = planner.in.memory.summary) {
+    planner.keep_goodput(*summary, planner.in.memory.summary_at);
+    planner.keep_checkpoint(*summary);
+  }
+  for (const ReplicaState* state : loss.replicas) {
+    if (!state->judgement.report) continue;
+    planner.keep_checkpoint(*state->judgement.report);
+    if (state->replica.node_rank == 0)
+      planner.keep_goodput(*state->judgement.report, planner.now());
+  }
+}
+
+void blame(Planner& planner, const ReplicaState& state) {
+  nlohmann::json culprit = {{"pod", state.pod_name}, {"class", state.judgement.kind}};
+  if (state.pod && state.pod->gang) culprit["exitCode"] = state.pod->gang->exit_code;
+  if (const auto rule = rule_for(planner, state)) culprit["rule"] = rule->text;
+  planner.status().culprit = std::move(culprit);
+}
+
+/// True if the job has failed: a rule says so, or no budget is left for the loss.
+bool ends_the_job(Planner& planner, const Loss& loss) {
+  if (loss.fatal != nullptr) {
+    blame(planner, *loss.fatal);
+    planner.finish(false, "FailureRule", loss.fatal->judgement.message);
+    return true;
+  }
   if (planner.in.memory.summary)
     planner.status().restarts =
         std::max(planner.status().restarts, planner.in.memory.summary->restarts);
   const int most = planner.spec.failure_policy.max_restarts;
-  if (loss.costly.empty() || planner.status().restarts < most) return false;
+  if (loss.costly.empty())
+    return !loss.disrupted.empty() &&
+           disruptions_exhausted(planner, loss.disrupted.front()->judgement.message);
+  if (planner.status().restarts < most) return false;
   const ReplicaState& first = *loss.costly.front();
-  nlohmann::json culprit = {{"pod", first.pod_name}, {"class", first.judgement.kind}};
-  if (first.pod && first.pod->gang) culprit["exitCode"] = first.pod->gang->exit_code;
-  planner.status().culprit = std::move(culprit);
+  blame(planner, first);
   planner.finish(false, "RestartsExhausted",
                  first.judgement.message + "; failurePolicy.maxRestarts (" + std::to_string(most) +
                      ") is spent");
   return true;
+}
+
+/// One loss is one restart or one disruption, however many replicas it takes.
+void count_cost(Planner& planner, const Loss& loss) {
+  const auto any_of = [&](const std::vector<const ReplicaState*>& states) {
+    return std::ranges::any_of(states, [&](const ReplicaState* state) {
+      return std::ranges::find(loss.replicas, state) != loss.replicas.end();
+    });
+  };
+  if (any_of(loss.costly)) {
+    ++planner.status().restarts;
+  } else if (any_of(loss.disrupted)) {
+    ++planner.status().disruptions;
+  }
 }
 
 }  // namespace
@@ -271,7 +349,7 @@ bool create_replacements(Planner& planner, const std::vector<ReplicaState>& repl
 bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
   Loss loss = losses(planner, replicas);
   if (loss.replicas.empty()) return !loss.settled;
-  if (exhausted(planner, loss)) return true;
+  if (ends_the_job(planner, loss)) return true;
   const ReplicaState& first = loss.costly.empty() ? *loss.replicas.front() : *loss.costly.front();
   const bool alone = trains_on(planner, replicas);
   const std::string_view condition = alone ? status::kReplacing : status::kRestarting;
@@ -282,21 +360,18 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
     planner.clear(status::kReplacing, first.judgement.kind, first.judgement.message);
     planner.clear(status::kRunning, first.judgement.kind, first.judgement.message);
   }
+  if (!already) keep_last_words(planner, loss);
   const WallTime since = already ? before->since : planner.now();
   if (!loss.settled) return true;
   const std::size_t lost = loss.replicas.size();
   std::erase_if(loss.replicas,
                 [&](const ReplicaState* state) { return waits(planner, *state, since); });
   if (loss.replicas.empty() || (!alone && loss.replicas.size() < lost)) return true;
-  const auto cost = [&] {
-    return std::ranges::any_of(loss.costly, [&](const ReplicaState* state) {
-      return std::ranges::find(loss.replicas, state) != loss.replicas.end();
-    });
-  };
   if (planner.changed_contract()) {
-    planner.status().restarts += cost() ? 1 : 0;
+    count_cost(planner, loss);
     return true;
   }
+  const Loss whole = loss;
   std::vector<std::string> nodes = planner.status().nodes();
   std::erase_if(loss.replicas, [&](const ReplicaState* state) {
     auto node = new_node(planner, *state);
@@ -304,11 +379,15 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
     return !node;
   });
   if (loss.replicas.empty() || (!alone && loss.replicas.size() < lost)) {
+    if (!alone && shrink(planner, nodes, first.judgement.message)) {
+      count_cost(planner, whole);
+      return true;
+    }
     wait_for_node(planner, condition, since, first.judgement.message);
     return true;
   }
   planner.set(condition, true, "Replacing", first.judgement.message);
-  planner.status().restarts += cost() ? 1 : 0;
+  count_cost(planner, loss);
   if (!alone) planner.status().attempt = next_attempt(planner, loss);
   replace(planner, loss.replicas, nodes);
   return true;

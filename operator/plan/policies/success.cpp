@@ -27,7 +27,7 @@ void count(Planner& planner, const std::vector<ReplicaState>& replicas) {
         outcome == Outcome::kKilled || outcome == Outcome::kUnfit)
       ++role.failed;
   }
-  planner.status().ready = std::to_string(ready) + "/" + std::to_string(replicas.size());
+  planner.status().pod_counts = api::PodCounts{ready, static_cast<int>(replicas.size())};
 }
 
 void fail_job(Planner& planner, const ReplicaState& state) {
@@ -127,7 +127,7 @@ bool job_verdict(Planner& planner, const std::vector<ReplicaState>& replicas) {
     // the verdict covers every rank
     if (!rank_zero) role.succeeded = role.replicas, role.failed = 0;
   }
-  planner.status().ready = "0/" + std::to_string(replicas.size());
+  planner.status().pod_counts = api::PodCounts{0, static_cast<int>(replicas.size())};
   planner.finish(true, "Completed",
                  rank_zero  ? "rank 0 succeeded"
                  : launcher ? "the launcher succeeded"

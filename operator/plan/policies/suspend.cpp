@@ -7,6 +7,8 @@ namespace paceline::plan {
 
 bool suspension(Planner& planner) {
   if (!planner.spec.suspend) {
+    if (planner.status().is_true(status::kSuspended))
+      planner.leave_out(planner.now() - planner.status().find(status::kSuspended)->since);
     planner.clear(status::kSuspended, "Resumed");
     return false;
   }

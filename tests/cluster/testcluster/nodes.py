@@ -115,12 +115,13 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
 
 def start_containerd(state: State, node: Node) -> None:
     config = str(node.data / "containerd.toml")
+    socket = node.data / "containerd-run" / "containerd.sock"
+    socket.unlink(missing_ok=True)  # of a containerd that was killed
     start_daemon(
         f"{node.name}-containerd",
         node.cgroup,
         node.inside("containerd", "--config", config, "--log-level=warn"),
     )
-    socket = node.data / "containerd-run" / "containerd.sock"
     wait_until(
         f"containerd of {node.name}", socket.exists, 30, LOGS / f"{node.name}-containerd.log"
     )

@@ -138,8 +138,8 @@ TEST(LocalPlan, WhatCannotBeHonouredIsRefusedByField) {
   EXPECT_EQ(paths(mount), std::vector<std::string>{"spec.containers[0].volumeMounts[0].mountPath"});
   EXPECT_TRUE(paths(mount, {{"/data", "/here"}}).empty());
   EXPECT_EQ(paths(with("  suspend: true\n")), std::vector<std::string>{"spec.suspend"});
-  EXPECT_EQ(paths(with("  acceleration: {profileRef: quick}\n")),
-            std::vector<std::string>{"spec.acceleration.profileRef"});
+  EXPECT_EQ(paths(with("  acceleration: {runtimeProfileName: quick}\n")),
+            std::vector<std::string>{"spec.acceleration.runtimeProfileName"});
   std::string contradicting = kJob;
   contradicting.replace(contradicting.find("[python3"), 8, "[torchrun, --standalone");
   EXPECT_EQ(paths(contradicting), std::vector<std::string>{"spec.containers[0].command"});

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -56,7 +57,8 @@ struct RunTest : ::testing::Test {
     return file;
   }
 
-  pid_t begin(const fs::path& file, const std::string& output = "out") {
+  pid_t begin(const fs::path& file, const std::string& output = "out",
+              const std::string& report = "") {
     const pid_t pid = ::fork();
     if (pid == 0) {
       const int log = ::open((dir / output).c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
@@ -64,11 +66,30 @@ struct RunTest : ::testing::Test {
       ::dup2(log, 2);
       ::setenv("TMPDIR", (dir / "tmp").c_str(), 1);
       ::setenv("DIR", dir.c_str(), 1);
-      ::execl(PACELINE_BINARY_DIR "/bin/paceline", "paceline", "run", "-f", file.c_str(), nullptr);
+      ::setenv("XDG_CACHE_HOME", (dir / "cache").c_str(), 1);
+      ::execl(PACELINE_BINARY_DIR "/bin/paceline", "paceline", "run", "-f", file.c_str(),
+              report.empty() ? nullptr : "--report", report.c_str(), nullptr);
       ::_exit(126);
     }
     begun.push_back(pid);
     return pid;
+  }
+
+  /// What another command of paceline says beside the run.
+  std::string ask(const std::string& command, const std::string& argument) const {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      const int log = ::open((dir / "said").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+      ::dup2(log, 1);
+      ::dup2(log, 2);
+      ::setenv("TMPDIR", (dir / "tmp").c_str(), 1);
+      ::setenv("XDG_CACHE_HOME", (dir / "cache").c_str(), 1);
+      ::execl(PACELINE_BINARY_DIR "/bin/paceline", "paceline", command.c_str(), argument.c_str(),
+              nullptr);
+      ::_exit(126);
+    }
+    test::ending(pid);
+    return slurp(dir / "said");
   }
 
   int end(pid_t pid) const {
@@ -99,6 +120,26 @@ TEST_F(RunTest, AFailedJobHasTheCulpritsExitCode) {
   EXPECT_NE(slurp(dir / "out").find("rank 2 on j-worker-1 exited with code 9"), std::string::npos)
       << slurp(dir / "out");
   EXPECT_EQ(end(begin(job("[ $RANK != 2 ] || kill -9 $$$$; exec sleep 60"))), 128 + SIGKILL);
+  EXPECT_TRUE(leaves_nothing());
+}
+
+TEST_F(RunTest, ALiveRunIsShownAndAnEndedOneRemembered) {
+  const pid_t pid =
+      begin(job("touch $DIR/up; until [ -e $DIR/go ]; do sleep 0.05; done; echo done"), "out",
+            (dir / "report.html").string());
+  ASSERT_TRUE(eventually([&] { return fs::exists(dir / "up"); })) << slurp(dir / "out");
+  EXPECT_TRUE(eventually([&] {
+    return ask("top", "--local").find("j         Running        4") != std::string::npos;
+  })) << slurp(dir / "said");
+  EXPECT_NE(ask("explain", "run/j").find("j trains with 4 ranks"), std::string::npos)
+      << slurp(dir / "said");
+  EXPECT_EQ(ask("explain", "run/k").find("no run k lives here"), std::strlen("paceline explain: "));
+  std::ofstream(dir / "go") << "now";
+  EXPECT_EQ(end(pid), 0);
+  EXPECT_NE(ask("explain", "run/j").find("j has succeeded"), std::string::npos)
+      << slurp(dir / "said");
+  EXPECT_NE(ask("top", "--local").find("no jobs on this machine"), std::string::npos);
+  EXPECT_NE(slurp(dir / "report.html").find("<h1>j</h1>"), std::string::npos);
   EXPECT_TRUE(leaves_nothing());
 }
 

@@ -24,12 +24,16 @@ class Election : public testing::Test {
 };
 
 TEST_F(Election, LeaseOfADeadHolderIsTakenAfterItsWholeDurationOfSilence) {
+  EXPECT_EQ(second.holder(), "");
   ASSERT_TRUE(first.step());
   ASSERT_FALSE(second.step());
+  EXPECT_EQ(first.holder(), "first");
+  EXPECT_EQ(second.holder(), "first");
   clock.advance(14s);
   EXPECT_FALSE(second.step());
   clock.advance(1s);
   EXPECT_TRUE(second.step());
+  EXPECT_EQ(second.holder(), "second");
 }
 
 TEST_F(Election, RenewalsKeepTheOtherOut) {

@@ -37,6 +37,16 @@ TEST(WorkQueue, KeyAddedDuringItsWorkComesBackAfterIt) {
   EXPECT_EQ(queue.try_get(), std::nullopt);
 }
 
+TEST(WorkQueue, SaysWhenAKeyIsDue) {
+  ManualClock clock;
+  WorkQueue queue(clock);
+  EXPECT_EQ(queue.due("a"), std::nullopt);
+  queue.add_after("a", 5s);
+  EXPECT_EQ(queue.due("a"), clock.steady() + 5s);
+  queue.add("a");
+  EXPECT_EQ(queue.due("a"), clock.steady());
+}
+
 TEST(WorkQueue, EarliestOfSeveralDelaysWins) {
   ManualClock clock;
   WorkQueue queue(clock);

@@ -45,6 +45,32 @@ TEST(TerminationMessage, IsAlwaysValidJsonWhateverWasLogged) {
   }
 }
 
+TEST(Documents, TellFindingsIfThereAreAny) {
+  EXPECT_FALSE(json::parse(summary_document({}, {})).contains("findings"));
+  const diagnosis::Findings findings{
+      {.kind = diagnosis::Kind::kStraggler,
+       .rank = 3,
+       .node = "node-b",
+       .since = WallTime(std::chrono::sys_days(std::chrono::year(2026) / 11 / 24)),
+       .text = "what",
+       .advice = "do",
+       .gain = diagnosis::GainRange{0, 0.33333}},
+      {.kind = diagnosis::Kind::kHang, .text = "a"},
+      {.kind = diagnosis::Kind::kHang, .text = "b"}};
+  JobState state;
+  state.findings = findings;
+  const json told = json::parse(summary_document(state, {}))["findings"];
+  EXPECT_EQ(told[0], json::parse(R"({"kind":"straggler","rank":3,"node":"node-b","text":"what",
+      "since":"2026-11-24T00:00:00Z","advice":"do","gain":[0.0,0.3333]})"));
+  EXPECT_EQ(told[1], json::parse(R"({"kind":"hang","text":"a","advice":""})"));
+  Ending end = ending(1, 10);
+  end.findings = findings;
+  EXPECT_EQ(json::parse(report_document(end, {}))["findings"].size(), 3U);
+  EXPECT_EQ(json::parse(termination_message(end, {}, 4096))["findings"].size(), 2U);
+  EXPECT_EQ(json::parse(stacks_document(2, {{4, "x"}})),
+            json::parse(R"({"version":1,"attempt":2,"ranks":[{"rank":4,"text":"x"}]})"));
+}
+
 Effects eight_effects() {
   Effects effects;
   for (int i = 0; i < 8; ++i)
@@ -77,6 +103,16 @@ TEST(TerminationMessage, FitsWithEffectsWhateverTheLimit) {
   EXPECT_FALSE(json::parse(termination_message(with, {}, 700)).contains("effects"));
 }
 
+TEST(Summary, HasDeviceTimesOnlyIfADeviceIsMeasured) {
+  telemetry::JobSummary job;
+  EXPECT_FALSE(training(job, std::nullopt, false).contains("device"));
+  job.device = telemetry::DeviceSummary{{}, 0.25};
+  job.device->breakdown[PACELINE_PHASE_DATA_WAIT] = 0.25;
+  job.device->breakdown[PACELINE_PHASE_FORWARD] = 0.75;
+  EXPECT_EQ(training(job, std::nullopt, false)["device"],
+            json::parse(R"({"breakdown":{"data_wait":0.25,"forward":0.75},"idle":0.25})"));
+}
+
 TEST(Summary, HasEffectsOnlyIfRankZeroHasSpoken) {
   JobState state;
   EXPECT_FALSE(json::parse(summary_document(state, {})).contains("effects"));
@@ -107,6 +143,35 @@ TEST(Summary, HasTheShapeOfTheContract) {
   EXPECT_EQ(document["training"]["bottleneck"], "data");
   EXPECT_EQ(document["training"]["ranks"][0]["step"], 7);
   EXPECT_TRUE(json::parse(summary_document({}, {}))["training"]["slowestRank"].is_null());
+}
+
+TEST(StepHistory, StaysShortAndKeepsItsEnds) {
+  StepHistory history;
+  const SteadyTime begin{std::chrono::hours(5)};
+  history.add(begin, 0);
+  EXPECT_TRUE(history.points().empty()) << "nothing is known yet";
+  for (int second = 0; second < 100'000; ++second)
+    history.add(begin + std::chrono::seconds(second), 0.01 + second * 1e-6);
+  const auto& points = history.points();
+  EXPECT_LE(points.size(), 256U);
+  EXPECT_GE(points.size(), 128U);
+  EXPECT_EQ(points.front().at, 0);
+  const double distance = points[1].at - points[0].at;
+  EXPECT_NEAR(points.back().at, 99'999, 2 * distance);
+  for (std::size_t i = 1; i < points.size(); ++i) {
+    EXPECT_GE(points[i].at - points[i - 1].at, distance);
+    EXPECT_NEAR(points[i].step_seconds, 0.01 + points[i].at * 1e-6, 1e-9);
+  }
+}
+
+TEST(StepHistory, IsInTheSummary) {
+  StepHistory history;
+  history.add(SteadyTime{}, 0.0123);
+  JobState state;
+  EXPECT_FALSE(json::parse(summary_document(state, {}))["training"].contains("history"));
+  state.history = &history;
+  const json points = json::parse(summary_document(state, {}))["training"]["history"];
+  EXPECT_EQ(points, json::parse(R"([{"at":0.0,"stepSeconds":0.0123}])"));
 }
 
 }  // namespace

@@ -53,6 +53,13 @@ TEST(EffectsDocument, ReasonsAreCutBetweenCharacters) {
   EXPECT_EQ(effects->front().reason, reason.substr(0, 255));
 }
 
+TEST(EffectsDocument, TellsWhetherAChangeIsBeingTried) {
+  EXPECT_TRUE(trial_in(R"({"version":1,"trial":true,"effects":[]})"));
+  for (const char* text : {R"({"version":1,"trial":false,"effects":[]})", R"({"trial":true})",
+                           R"({"version":1,"trial":"yes"})", "[]", ""})
+    EXPECT_FALSE(trial_in(text)) << text;
+}
+
 TEST(EffectsLine, SaysWhatCameOfEachFeature) {
   EXPECT_EQ(effects_line(std::nullopt), "");
   EXPECT_EQ(effects_line(Effects{{"compile", true, 0.2143, "r"},

@@ -57,6 +57,18 @@ TEST_F(EndpointTest, GainsThatWereMeasuredAreMetrics) {
   EXPECT_EQ(text.find("loader"), std::string::npos) << "absent is not zero";
 }
 
+TEST_F(EndpointTest, FindingsAreMetrics) {
+  EXPECT_EQ(metrics().find("paceline_job_finding"), std::string::npos);
+  state.state.findings = {{.kind = diagnosis::Kind::kHang, .rank = 3, .node = "node-b"},
+                          {.kind = diagnosis::Kind::kBottleneck, .subject = "data"}};
+  const std::string labels = R"(paceline_job_finding{namespace="ns",job="job",kind=)";
+  EXPECT_NE(metrics().find(labels + R"("hang",subject="",rank="3",node="node-b"} 1)"),
+            std::string::npos)
+      << metrics();
+  EXPECT_NE(metrics().find(labels + R"("bottleneck",subject="data",rank="",node=""} 1)"),
+            std::string::npos);
+}
+
 TEST_F(EndpointTest, OnlyRankZerosLauncherSpeaksForTheJob) {
   state.whole_job = false;
   state.summary.skew = 1.5;
@@ -83,7 +95,15 @@ TEST_F(EndpointTest, OnlyTheSummaryWantsTheToken) {
   EXPECT_EQ(get("/v1/summary", "Bearer secre").status, 401);
   EXPECT_EQ(get("/v1/summary", "Bearer secrex").status, 401);
   EXPECT_EQ(get("/v1/summary", "Bearer secret").status, 200);
+  const std::map<int, std::string> stacks{{3, "at train.py"}};
+  state.stacks = &stacks;
+  EXPECT_EQ(get("/v1/stacks", "").status, 401);
+  EXPECT_NE(get("/v1/stacks", "Bearer secret").body.find("at train.py"), std::string::npos);
   EXPECT_EQ(get("/v1/other", "Bearer secret").status, 404);
+  for (const char* path : {"/healthz", "/v1/summary", "/v1/stacks", "/v1/other"})
+    EXPECT_TRUE(answer_without_state(config, nullptr, {"GET", path, "", ""})) << path;
+  for (const char* path : {"/metrics", "/v1/summary", "/v1/stacks"})
+    EXPECT_FALSE(answer_without_state(config, nullptr, {"GET", path, "Bearer secret", ""})) << path;
   EXPECT_EQ(answer_request(state, {"PUT", "/metrics", "", "x"}).status, 405);
 }
 

@@ -161,6 +161,20 @@ TEST(Environment, SettingsOfNcclHaveALineEachWhereItTalksToOtherHosts) {
   for (const std::string& change : hosts.changes) EXPECT_FALSE(change.contains("IFNAME")) << change;
 }
 
+TEST(Environment, TheProfilerPluginHasItsReasonOnOneHostToo) {
+  Rank told = rank();
+  told.setting.network.settings.push_back({"NCCL_PROFILER_PLUGIN", "/a/plugin.so", "it counts"});
+  const auto composed = compose_environment({}, told);
+  EXPECT_EQ(composed.variables.at("NCCL_PROFILER_PLUGIN"), "/a/plugin.so");
+  const auto document = nlohmann::json::parse(composed.variables.at("PACELINE_NETWORK"));
+  EXPECT_EQ(document["transport"], "");
+  EXPECT_EQ(document["settings"].back()["reason"], "it counts");
+  EXPECT_TRUE(composed.network.empty());
+  EXPECT_EQ(compose_environment({{"NCCL_PROFILER_PLUGIN", "mine"}}, told)
+                .variables.at("NCCL_PROFILER_PLUGIN"),
+            "mine");
+}
+
 TEST(Environment, GpuDirectIsTurnedOffWhereAskedAndNotSetOtherwise) {
   EXPECT_FALSE(compose_environment({}, rank()).variables.contains("NCCL_NET_GDR_LEVEL"));
   Rank off = rank();

@@ -23,6 +23,23 @@ TEST_F(LauncherProcess, AWrongTokenIsRefusedAndTheGangWaitsOn) {
   EXPECT_EQ(wait(0), contract::kExitOk) << log(0);
 }
 
+TEST_F(LauncherProcess, ItsSummaryIsToldToWhoMayExecInItsContainer) {
+  nodes = 1;
+  const net::HeldPort http("127.0.0.1");
+  // The environment of the container is the launcher's, which has the token.
+  const std::string ask = kLauncher + " summary";
+  launch(0,
+         "PACELINE_TOKEN=secret " + ask + " > $DIR/summary; PACELINE_TOKEN=guess " + ask +
+             " 2> $DIR/refused; exit 0",
+         {{"PACELINE_HTTP_LISTEN", "[::]:" + std::to_string(http.port())},
+          {"PACELINE_PROCESSES_PER_REPLICA", "1"}});
+  EXPECT_EQ(wait(0), contract::kExitOk) << log(0);
+  const auto summary = nlohmann::json::parse(slurp(dir / "summary"), nullptr, false);
+  ASSERT_TRUE(summary.is_object()) << slurp(dir / "summary");
+  EXPECT_EQ(summary["jobUid"], "uid");
+  EXPECT_NE(slurp(dir / "refused").find("status 401"), std::string::npos);
+}
+
 TEST_F(LauncherProcess, AGangThatNeverGathersTimesOut) {
   launch(0, "exit 0", {{"PACELINE_STARTUP_TIMEOUT", "1s"}});
   EXPECT_EQ(wait(0), contract::kExitRendezvous) << log(0);

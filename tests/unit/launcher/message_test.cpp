@@ -9,6 +9,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/rendezvous/json_forms.hpp"
+
 namespace paceline::rendezvous {
 namespace {
 
@@ -76,12 +78,68 @@ TEST(Message, EveryKindSurvivesTheTrip) {
   rank.step = 1200;
   rank.window[3] = 0.5;
   EXPECT_EQ(round_trip(Heartbeat{{rank}}).ranks.at(0).window[3], 0.5);
+  EXPECT_EQ(form(rank).count("deviceTotal"), 0U) << "absent where no device is measured";
+  rank.device_window[3] = 0.25;
+  rank.device_total[3] = 1.25;
+  rank.device_follows = 0.75;
+  const auto device = round_trip(Heartbeat{{rank}}).ranks.at(0);
+  EXPECT_EQ(device.device_window, rank.device_window);
+  EXPECT_EQ(device.device_total, rank.device_total);
+  EXPECT_EQ(device.device_follows, 0.75);
+  EXPECT_FALSE(round_trip(Heartbeat{{rank}}).ranks.at(0).live.has_value());
+  rank.live = {.phase = 4, .seconds = 1.5, .step = 9, .silent = 0.5, .collective = 12, .group = 3};
+  EXPECT_EQ(round_trip(Heartbeat{{rank}}).ranks.at(0).live->done, -1);
+  rank.live->done = 11;
+  rank.live->group_size = 8;
+  rank.lost_processor = {.waited = 2, .throttled = 3, .stolen = 4};
+  const auto told = round_trip(Heartbeat{{rank}}).ranks.at(0);
+  ASSERT_TRUE(told.live && told.lost_processor);
+  EXPECT_EQ(told.live->phase, 4U);
+  EXPECT_EQ(told.live->seconds, 1.5);
+  EXPECT_EQ(told.live->collective, 12U);
+  EXPECT_EQ(told.live->done, 11);
+  EXPECT_EQ(told.live->group_size, 8U);
+  EXPECT_EQ(told.lost_processor->throttled, 3);
+  EXPECT_EQ(round_trip(CaptureStacks{4}).attempt, 4);
+  EXPECT_EQ(round_trip(OpenWindow{4}).attempt, 4);
+
+  for (const SaveWord word : {SaveWord::kAsk, SaveWord::kHold, SaveWord::kReached, SaveWord::kAt,
+                              SaveWord::kSaved, SaveWord::kEnded})
+    EXPECT_EQ(round_trip(Save{.word = word}).word, word);
+  const auto save = round_trip(Save{SaveWord::kSaved, 4, 1LL << 40, 8, 7});
+  EXPECT_EQ(save.attempt, 4);
+  EXPECT_EQ(save.step, 1LL << 40);
+  EXPECT_EQ(save.ranks, 8);
+  EXPECT_EQ(save.saved, 7);
+  const auto captured = round_trip(CapturedStacks{4, {{6, "a\nb"}}});
+  EXPECT_EQ(captured.attempt, 4);
+  EXPECT_EQ(captured.ranks.at(0).rank, 6);
+  EXPECT_EQ(captured.ranks.at(0).text, "a\nb");
+  EXPECT_FALSE(parse_message(to_json(CapturedStacks{4, {{6, std::string(kMostStack + 1, 'x')}}}))
+                   .has_value());
   EXPECT_EQ(round_trip(Stop{4}).attempt, 4);
+  EXPECT_EQ(round_trip(Stop{4}).leave, "");
+  EXPECT_EQ(round_trip(Stop{4, "its node is replaced"}).leave, "its node is replaced");
   EXPECT_EQ(round_trip(Stopping{4}).attempt, 4);
   EXPECT_EQ(round_trip(Stopped{4}).attempt, 4);
   EXPECT_EQ(round_trip(Done{4}).attempt, 4);
   EXPECT_EQ(round_trip(Refused{"no"}).reason, "no");
   EXPECT_EQ(round_trip(Refused{"no", 7}).protocol, 7);
+}
+
+TEST(Message, NumbersThatARankMadeUpCostNoHeartbeat) {
+  constexpr std::uint64_t kMost = 1ULL << 53U;
+  telemetry::RankSummary rank;
+  rank.step = rank.samples = rank.tokens = ~0ULL;
+  rank.use.last_user_step = -7;
+  rank.live = {.step = ~0ULL, .collective = ~0ULL, .group = ~0ULL};
+  const auto told = round_trip(Heartbeat{{rank}}).ranks.at(0);
+  EXPECT_EQ(told.step, kMost);
+  EXPECT_EQ(told.samples, kMost);
+  EXPECT_EQ(told.tokens, kMost);
+  EXPECT_EQ(told.use.last_user_step, -1);
+  ASSERT_TRUE(told.live);
+  EXPECT_EQ(told.live->group, kMost);
 }
 
 TEST(Message, AMemberSendsNoTable) {

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "common/contract/pod_defaults.hpp"
+#include "common/kube/api/kueue.hpp"
 #include "operator/worker_pool.hpp"
 
 namespace paceline::apply {
@@ -35,6 +36,9 @@ struct ControllerBench::Operator {
               {bench.cluster_, kube::kPriorityClasses, stores.priorities},
               {bench.cluster_, kube::kRuntimeProfiles, stores.profiles},
               {bench.cluster_, kube::kNodeFabrics, stores.fabrics},
+              {bench.cluster_, kube::kResourceFlavors, stores.flavors},
+              {bench.cluster_, kube::kKueueWorkloads, stores.workloads},
+              {bench.cluster_, kube::kLocalQueues, stores.local_queues},
               {bench.cluster_, kube::kTrainingJobs, stores.jobs}} {
     controller.subscribe();
     for (auto& feed : feeds) feed.relist();
@@ -47,6 +51,11 @@ struct ControllerBench::Operator {
 };
 
 namespace {
+
+int cpu_of(const json& pod) {
+  const json& cpu = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"];
+  return cpu.is_string() ? std::stoi(cpu.get<std::string>()) : cpu.get<int>();
+}
 
 std::string default_of(const std::string& name) {
   for (const contract::PodDefault& known : contract::kPodDefaults) {
@@ -83,6 +92,8 @@ void ControllerBench::upgrade_operator(const std::string& runtime_image) {
 }
 
 Controller& ControllerBench::controller() { return operator_->controller; }
+const kube::WorkQueue& ControllerBench::queue() const { return operator_->queue; }
+const Stores& ControllerBench::stores() const { return operator_->stores; }
 
 void ControllerBench::create(const kube::Resource& resource, const std::string& ns,
                              const json& object) {
@@ -144,6 +155,34 @@ bool ControllerBench::work() {
   return any;
 }
 
+/// The first node with so many CPUs left; empty: none.
+std::string ControllerBench::node_with(int cpu) const {
+  std::map<std::string, int> left;
+  for (const std::string& text : cluster_.objects(kube::kNodes)) {
+    const json node = json::parse(text);
+    if (node.value("/spec/unschedulable"_json_pointer, false)) continue;
+    left[node["metadata"]["name"]] = node["status"]["allocatable"]["cpu"].get<int>();
+  }
+  for (const std::string& text : cluster_.objects(kube::kPods)) {
+    const json pod = json::parse(text);
+    const std::string phase = pod.value("/status/phase"_json_pointer, "Pending");
+    const std::string node = pod["spec"].value("nodeName", "");
+    if (phase != "Succeeded" && phase != "Failed") left[node] -= cpu_of(pod);
+  }
+  for (const auto& [name, cpus] : left) {
+    if (!name.empty() && cpus >= cpu) return name;
+  }
+  return "";
+}
+
+void ControllerBench::bind_placeholder(const json& pod) {
+  const std::string node = node_with(cpu_of(pod));
+  const std::string name = pod["metadata"]["name"];
+  if (node.empty()) return;
+  cluster_.poke(kube::kPods, "default", name,
+                json{{"spec", {{"nodeName", node}}}, {"status", {{"phase", "Running"}}}}.dump());
+}
+
 void ControllerBench::system() {
   std::map<std::string, int> used;
   for (const std::string& text : cluster_.objects(kube::kPods)) {
@@ -158,6 +197,10 @@ void ControllerBench::system() {
     if (phase != "Succeeded" && phase != "Failed") ++used[ns];
     if (!pod["spec"].value("schedulingGates", json::array()).empty() || phase != "Pending")
       continue;
+    if (pod["metadata"]["labels"].contains("paceline.dev/placeholder-for")) {
+      bind_placeholder(pod);
+      continue;
+    }
     const json node = pod["spec"].at(
         "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0/values/0"_json_pointer);
     cluster_.poke(kube::kPods, ns, name, json{{"spec", {{"nodeName", node}}}}.dump());
@@ -231,10 +274,19 @@ json ControllerBench::condition(const std::string& name, const std::string& type
 }
 
 std::vector<json> ControllerBench::pods(const std::string& name) const {
+  return pods_with("paceline.dev/job", name);
+}
+
+std::vector<json> ControllerBench::placeholders(const std::string& name) const {
+  return pods_with("paceline.dev/placeholder-for", name);
+}
+
+std::vector<json> ControllerBench::pods_with(const char* label, const std::string& value) const {
   std::vector<json> list;
   for (const std::string& text : cluster_.objects(kube::kPods)) {
     json pod = json::parse(text);
-    if (pod["metadata"]["labels"]["paceline.dev/job"] == name) list.push_back(std::move(pod));
+    const json labels = pod.value("/metadata/labels"_json_pointer, json::object());
+    if (labels.value(label, "") == value) list.push_back(std::move(pod));
   }
   return list;
 }

@@ -48,10 +48,14 @@ class ControllerBench {
   nlohmann::json node(const std::string& name) const;  // null: none
   nlohmann::json condition(const std::string& job, const std::string& type) const;
   std::vector<nlohmann::json> pods(const std::string& job) const;
+  std::vector<nlohmann::json> placeholders(const std::string& job) const;
   std::uint64_t writes() const { return cluster_.counts().writes(); }
   WallTime now() const { return clock_.wall(); }
   kube::FakeCluster& cluster() { return cluster_; }
   Controller& controller();
+  const kube::WorkQueue& queue() const;
+  const Stores& stores() const;
+  const Clock& clock() const { return clock_; }
 
   std::string summary;  // what rank 0's launcher answers; empty: nothing
   int summary_reads = 0;
@@ -69,6 +73,9 @@ class ControllerBench {
   struct Operator;
   bool work();
   void system();
+  std::string node_with(int cpu) const;
+  std::vector<nlohmann::json> pods_with(const char* label, const std::string& value) const;
+  void bind_placeholder(const nlohmann::json& pod);
 
   ManualClock clock_;
   Settings settings_;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/operator/job_bench.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 
+#include "operator/api/elastic.hpp"
+#include "operator/plan/policies/policies.hpp"
 #include "operator/render/names.hpp"
 
 namespace paceline::plan {
@@ -28,6 +31,7 @@ void JobBench::change_spec(const json& patch) {
   auto view = observe::project_job(document_.dump());
   if (!view) throw std::runtime_error(view.error().message);
   view->status = job.status;
+  api::size_as_placed(view->job.spec, view->status);
   job = std::move(*view);
   if (!job.errors.empty()) throw std::runtime_error(api::to_error(job.errors).message);
 }
@@ -55,7 +59,11 @@ std::vector<std::shared_ptr<const observe::PodView>> JobBench::views() const {
     gang.ended = pod.trainer == observe::TrainerState::kTerminated && !pod.sidecar;
     gang.exit_code = pod.exit_code;
     gang.reason = pod.reason;
+    gang.message = pod.detail;
     gang.termination_message = pod.message;
+    gang.conditions = pod.conditions;
+    gang.disrupted = std::ranges::any_of(
+        pod.conditions, [](const auto& c) { return c.type == "DisruptionTarget"; });
     list.push_back(std::move(view));
   }
   return list;
@@ -79,6 +87,7 @@ Plan JobBench::step() {
   Plan plan = plan_job({job, views(), node, now, memory, nullptr, all, "runtime:1", gated});
   document_["status"] = api::write_status(plan.status);
   job.status = api::read_status(document_);
+  api::size_as_placed(job.job.spec, job.status);
   if (job.status != plan.status)
     throw std::runtime_error("a status that JSON does not keep: " + document_.dump());
   carry_out(plan);
@@ -96,6 +105,7 @@ void JobBench::carry_out(const Plan& plan) {
       pods.erase(deletion.name);
     }
   }
+  if (plan.bind_refusal) memory.bind_refusal = *plan.bind_refusal;
   const std::vector<api::Replica> replicas = api::replicas_of(job.job.spec);
   if (!plan.creates.empty()) memory.refusal.reset();
   for (const CreatePod& create : plan.creates) {
@@ -121,17 +131,22 @@ void JobBench::carry_out(const Plan& plan) {
   for (const std::string& name : plan.check_gone) {
     if (!pods.contains(name)) memory.gone.insert(name);
   }
-  // The scheduler offers every lost replica its old node.
+  // The scheduler offers every lost replica its old node, else a spare one.
+  const std::vector<std::string> excluded = excluded_nodes(job.status, now);
   for (const int rank : plan.find_nodes) {
     if (no_node.contains(rank)) {
+      memory.homeless.insert(rank);
       memory.no_replacement_node = "0 nodes are free";
     } else {
-      memory.replacement_nodes[rank] = job.status.nodes()[static_cast<std::size_t>(rank)];
+      const std::string old = job.status.nodes()[static_cast<std::size_t>(rank)];
+      const bool avoided = std::ranges::find(excluded, old) != excluded.end();
+      memory.replacement_nodes[rank] = avoided ? "spare" : old;
     }
   }
   if (!plan.creates.empty()) {  // as the controller does
     memory.summary.reset();
     memory.replacement_nodes.clear();
+    memory.homeless.clear();
   }
   job_deleted = job_deleted || plan.delete_job;
 }

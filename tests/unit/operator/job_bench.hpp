@@ -33,7 +33,9 @@ struct BenchPod {
   observe::TrainerState trainer = observe::TrainerState::kNone;
   int exit_code = 0;
   std::string reason;
+  std::string detail;   // of the reason
   std::string message;  // the launcher's
+  std::vector<failure::Condition> conditions{};
 };
 
 class JobBench {

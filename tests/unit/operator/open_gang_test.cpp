@@ -27,7 +27,8 @@ TEST_F(OpenGang, IsCreatedWithOneWriteForEachPodAndRuns) {
   EXPECT_FALSE(bench.pod(0).gated);
   EXPECT_EQ(bench.status().find(status::kPlaced)->reason, "Starting");
   EXPECT_EQ(bench.status().phase, "Starting");
-  EXPECT_EQ(bench.status().ready, "0/2");
+  EXPECT_EQ(bench.status().pod_counts, (api::PodCounts{0, 2}));
+  EXPECT_EQ(bench.status().queue, "default") << "the job names none";
   bench.run();
   EXPECT_EQ(bench.status().phase, "Running");
   EXPECT_EQ(bench.status().find(status::kPlaced)->reason, "Bound");
@@ -61,6 +62,44 @@ TEST_F(OpenGang, IsTakenBackIfItIsNotBoundInTime) {
   bench.settle();
   EXPECT_EQ(bench.status().reason, "BindTimeout");
   EXPECT_TRUE(bench.pods.empty());
+}
+
+TEST_F(OpenGang, ThatTheSchedulerRefusesTwiceForOneReasonWaitsAndSaysSo) {
+  const auto refuse = [this](const std::string& why) {
+    place();
+    bench.pod(1).unbound = true;
+    bench.pod(1).reason = why.empty() ? "" : "Unschedulable";
+    bench.pod(1).detail = why;
+    bench.settle();
+    bench.advance(std::chrono::minutes(3));
+    bench.settle();
+    EXPECT_TRUE(bench.pods.empty());
+    return bench.status().reason;
+  };
+  EXPECT_EQ(refuse("0/5 nodes are available: 1 had a conflict."), "BindTimeout");
+  EXPECT_EQ(refuse("0/5 nodes are available: 1 lacked a volume."), "BindTimeout");
+  EXPECT_EQ(refuse(""), "BindTimeout") << "without words of the scheduler there is no reason";
+  EXPECT_EQ(refuse(""), "BindTimeout");
+  EXPECT_EQ(refuse("0/5 nodes are available: 1 lacked a volume."), "BindTimeout");
+  EXPECT_EQ(refuse("0/6 nodes are available: 1 lacked a volume."), "SchedulerRefuses");
+  EXPECT_NE(bench.status().message.find("1 lacked a volume"), std::string::npos);
+  place();
+  EXPECT_TRUE(bench.pods.empty()) << "waits, though a placement was found";
+  EXPECT_EQ(bench.status().reason, "SchedulerRefuses");
+  bench.advance(kBindPause);
+  place();
+  EXPECT_FALSE(bench.pods.empty());
+}
+
+TEST_F(OpenGang, IsTriedAtOnceAfterARefusalIfTheSpecHasChanged) {
+  place();
+  bench.memory.bind_refusal = {"", bench.job.job.metadata.generation, bench.now + kBindPause};
+  bench.pods.clear();
+  bench.change_spec({{"suspend", true}});
+  bench.settle();
+  bench.change_spec({{"suspend", false}});
+  place();
+  EXPECT_FALSE(bench.pods.empty());
 }
 
 TEST_F(OpenGang, ReplacesWhatEndsBeforeAllAreBound) {

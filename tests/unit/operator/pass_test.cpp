@@ -64,7 +64,7 @@ TEST(Pass, OthersUseTheControllerMeanwhile) {
 }
 
 TEST(Pass, ItsTimeIsMeasured) {
-  PassTimes times;
+  WorkTimes times;
   for (const int ms : {1, 3, 3, 12000}) times.add(std::chrono::milliseconds(ms));
   EXPECT_EQ(times.buckets[1], 1U) << "a bound belongs to its bucket";
   EXPECT_EQ(times.buckets[3], 2U);

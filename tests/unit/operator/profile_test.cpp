@@ -26,7 +26,7 @@ std::multiset<std::string> optimizers(const ControllerBench& bench, const std::s
 TEST(RuntimeProfiles, JobThatNamesOneWaitsForIt) {
   ControllerBench bench;
   bench.add_node("n0", 2);
-  bench.add_job("j", {{"acceleration", {{"profileRef", "quick"}}}});
+  bench.add_job("j", {{"acceleration", {{"runtimeProfileName", "quick"}}}});
   bench.settle();
   EXPECT_EQ(bench.job("j")["status"]["reason"], "RuntimeProfileNotFound");
   EXPECT_TRUE(bench.pods("j").empty());
@@ -35,20 +35,21 @@ TEST(RuntimeProfiles, JobThatNamesOneWaitsForIt) {
   EXPECT_EQ(bench.job("j")["status"]["reason"], "RuntimeProfileInvalid");
   bench.cluster().poke(
       kube::kRuntimeProfiles, "", "quick",
-      R"({"spec":{"acceleration":{"loader":"Disabled","numerics":"Lossy","compression":"PowerSGD:rank=2","precision":"O1","cudaGraph":"Disabled"}}})");
+      R"({"spec":{"acceleration":{"loader":"Disabled","numerics":"Lossy","compression":{"powerSGD":{"rank":2}},"precision":"O1","cudaGraph":"Disabled"}}})");
   bench.settle();
   EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << bench.job("j")["status"].dump(1);
   EXPECT_EQ(optimizers(bench, "j"), (std::multiset<std::string>{"Auto", "Auto"}));
-  EXPECT_EQ(bench.job("j")["status"]["acceleration"], (json{{"profile", "quick"},
-                                                            {"numerics", "Lossy"},
-                                                            {"loader", "Disabled"},
-                                                            {"loaderWorkers", "Disabled"},
-                                                            {"optimizer", "Auto"},
-                                                            {"communication", "Auto"},
-                                                            {"compile", "Auto"},
-                                                            {"compression", "PowerSGD:rank=2"},
-                                                            {"precision", "O1"},
-                                                            {"cudaGraph", "Disabled"}}));
+  EXPECT_EQ(bench.job("j")["status"]["acceleration"],
+            (json{{"profile", "quick"},
+                  {"numerics", "Lossy"},
+                  {"loader", "Disabled"},
+                  {"loaderWorkers", "Disabled"},
+                  {"optimizer", "Auto"},
+                  {"communication", "Auto"},
+                  {"compile", "Auto"},
+                  {"compression", {{"powerSGD", {{"rank", 2}}}}},
+                  {"precision", "O1"},
+                  {"cudaGraph", "Disabled"}}));
 }
 
 TEST(RuntimeProfiles, DefaultServesWhoNamesNoneAndAGangKeepsWhatItHas) {

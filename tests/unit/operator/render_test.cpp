@@ -81,6 +81,21 @@ TEST(Render, SettingsWithTheirUsualValueAreLeftOut) {
   EXPECT_EQ(environment_of(later).at("PACELINE_RESTARTS")["value"], "2");
 }
 
+TEST(Render, RankZeroIsToldSinceWhenTheJobWaits) {
+  auto job = api::parse_training_job(document());
+  job->metadata.created = WallTime(std::chrono::seconds(60));
+  PodInputs inputs;
+  inputs.placed = WallTime(std::chrono::seconds(90));
+  const auto told = [&](std::size_t replica) {
+    return environment_of(render_pod(*job, api::replicas_of(job->spec).at(replica), inputs));
+  };
+  EXPECT_EQ(told(0).at("PACELINE_JOB_CREATED")["value"], "1970-01-01T00:01:00Z");
+  EXPECT_EQ(told(0).at("PACELINE_JOB_PLACED")["value"], "1970-01-01T00:01:30Z");
+  EXPECT_EQ(told(1).count("PACELINE_JOB_CREATED"), 0U);
+  inputs.goodput = "{}";
+  EXPECT_EQ(told(0).count("PACELINE_JOB_PLACED"), 0U) << "its first pods have reported already";
+}
+
 TEST(Render, WhatTheTemplateRefersToIsAVariableToo) {
   json with = document();
   json& trainer = with["spec"]["roles"][0]["template"]["spec"]["containers"][0];

@@ -97,10 +97,10 @@ TEST(Replacement, GoesWhereThereIsRoom) {
   EXPECT_EQ(node_of(bench, "j-w-1-1"), "n1");
 }
 
-TEST(Replacement, TwoOfAGangWithExclusiveNodesDoNotShareOne) {
+TEST(Replacement, TwoOfAGangWithOnePodPerNodeDoNotShareOne) {
   ControllerBench bench;
   for (const char* name : {"n0", "n1", "n2", "n3"}) bench.add_node(name, 4);
-  bench.add_job("j", {{"scheduling", {{"exclusiveNodes", true}}}});
+  bench.add_job("j", {{"scheduling", {{"podsPerNode", 1}}}});
   bench.settle();
   for (const char* pod : {"j-w-0-0", "j-w-1-0"}) {
     bench.cluster().poke(kube::kNodes, "", node_of(bench, pod),

@@ -61,6 +61,22 @@ TEST(Scheduling, ARefusedJobNeitherWaitsInTheQueueNorEvicts) {
   EXPECT_EQ(bench.job("small")["status"]["phase"], "Running");
 }
 
+TEST(Scheduling, AnotherPriorityOfAWaitingJobActsAtOnce) {
+  ControllerBench bench;
+  bench.add_node("n0", 2);
+  bench.create(kube::kPriorityClasses, "",
+               {{"metadata", {{"name", "high"}}}, {"value", 10}, {"preemptionPolicy", "Never"}});
+  bench.add_job("running");
+  bench.add_job("waits");
+  bench.settle();
+  ASSERT_EQ(reason(bench, "waits"), "WaitingForRoom");
+  bench.patch_job("waits", {{"spec", {{"scheduling", {{"priorityClassName", "high"}}}}}});
+  bench.settle();
+  EXPECT_EQ(bench.job("waits")["status"]["phase"], "Running")
+      << bench.job("waits")["status"].dump(1);
+  EXPECT_EQ(bench.job("running")["status"]["phase"], "Queued");
+}
+
 TEST(Scheduling, PodsCountAsTheApiServerAdmitsThem) {
   ControllerBench bench;
   bench.add_node("n0", 3);

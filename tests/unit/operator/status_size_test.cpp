@@ -86,6 +86,8 @@ TEST(StatusSize, CountsAreWrittenAtMostOnceASecond) {
   EXPECT_LE(bench.writes() - before, 10U) << "60 pods become ready in 6 s";
   bench.advance(std::chrono::seconds(1));
   EXPECT_EQ(bench.job("j")["status"]["ready"], "60/60");
+  EXPECT_EQ(bench.job("j")["status"]["readyPods"], 60);
+  EXPECT_EQ(bench.job("j")["status"]["totalPods"], 60);
   EXPECT_EQ(bench.job("j")["status"]["phase"], "Running");
 }
 

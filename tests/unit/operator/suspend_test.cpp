@@ -59,7 +59,7 @@ TEST(Suspend, RolesMayChangeMeanwhile) {
   bench.run();
   EXPECT_EQ(bench.pod_names(), (std::vector<std::string>{"j-w-0-2", "j-w-1-2", "j-w-2-2"}))
       << "a name is never used twice";
-  EXPECT_EQ(bench.status().ready, "3/3");
+  EXPECT_EQ(bench.status().pod_counts, (api::PodCounts{3, 3}));
 }
 
 TEST(Suspend, FromTheStartHasNoPodAndCostsNoAttempt) {

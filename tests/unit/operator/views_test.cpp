@@ -33,5 +33,64 @@ TEST(Views, ALabelThatNodesShareIsKeptOnce) {
   EXPECT_EQ(first->label("absent"), nullptr);
 }
 
+json condition(const char* type, const char* status, const char* reason = "") {
+  return {{"type", type}, {"status", status}, {"reason", reason}};
+}
+
+TEST(Views, ConditionsAreKeptThatNotEveryObjectHas) {
+  const json of_node = {condition("Ready", "Unknown", "NodeStatusUnknown"),
+                        condition("DiskPressure", "False"), condition("GpuHealthy", "False")};
+  const auto node = project_node(json{{"status", {{"conditions", of_node}}}}.dump());
+  ASSERT_TRUE(node);
+  const std::vector<failure::Condition> silent{{"Ready", "Unknown", "NodeStatusUnknown"},
+                                               {"GpuHealthy", "False", ""}};
+  EXPECT_EQ(node->conditions, silent);
+
+  const json owner = {{"kind", "TrainingJob"}, {"uid", "u"}, {"controller", true}};
+  const json of_pod = {condition("Ready", "False"),
+                       condition("DisruptionTarget", "True", "PreemptionByScheduler")};
+  const json meta = {{"name", "p"},
+                     {"labels", {{"paceline.dev/job-uid", "u"}}},
+                     {"ownerReferences", json::array({owner})}};
+  const auto pod =
+      project_pod(json{{"metadata", meta}, {"status", {{"conditions", of_pod}}}}.dump());
+  ASSERT_TRUE(pod && pod->gang);
+  const std::vector<failure::Condition> preempted{
+      {"DisruptionTarget", "True", "PreemptionByScheduler"}};
+  EXPECT_EQ(pod->gang->conditions, preempted);
+}
+
+TEST(Views, ADisruptedPodEndedForItsDisruption) {
+  const json meta = {
+      {"name", "p"},
+      {"labels", {{"paceline.dev/job-uid", "u"}}},
+      {"ownerReferences",
+       json::array({{{"kind", "TrainingJob"}, {"uid", "u"}, {"controller", true}}})}};
+  const json killed = {{"terminated", {{"exitCode", 137}, {"reason", "OOMKilled"}}}};
+  const json containers = json::array({{{"name", "trainer"}, {"state", killed}}});
+  const struct {
+    json conditions;
+    const char* pod_reason;
+    const char* expected;
+  } cases[] = {
+      {json::array(), "", "OOMKilled"},
+      {{condition("DisruptionTarget", "True", "PreemptionByScheduler")},
+       "",
+       "PreemptionByScheduler"},
+      {{condition("DisruptionTarget", "True", "TerminationByKubelet")}, "Evicted", "Evicted"},
+  };
+  for (const auto& [conditions, pod_reason, expected] : cases) {
+    const json status = {
+        {"conditions", conditions}, {"containerStatuses", containers}, {"reason", pod_reason}};
+    const json spec = {
+        {"containers", json::array({{{"name", "trainer"},
+                                     {"command", {"/opt/paceline/bin/paceline-launcher"}}}})}};
+    const auto pod =
+        project_pod(json{{"metadata", meta}, {"spec", spec}, {"status", status}}.dump());
+    ASSERT_TRUE(pod && pod->gang);
+    EXPECT_EQ(pod->gang->reason, expected);
+  }
+}
+
 }  // namespace
 }  // namespace paceline::observe

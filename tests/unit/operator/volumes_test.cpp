@@ -215,14 +215,14 @@ TEST(Volumes, WhatKubernetesEnforcesOfAccessModes) {
 /// A job of two pods that mount the claim, whose volume is a disk.
 class SharedVolume : public testing::Test {
  protected:
-  void place(const char* mode, int cpus_of_a_node, bool exclusive = false) {
+  void place(const char* mode, int cpus_of_a_node, int pods_per_node = 9) {
     for (const char* node : {"n0", "n1", "n2"}) bench.add_node(node, cpus_of_a_node);
     json bound = claim("Bound", "local", "pv");
     bound["spec"]["accessModes"] = json::array({mode});
     bench.create(kube::kPersistentVolumeClaims, "default", bound);
     bench.create(kube::kPersistentVolumes, "", shared(mode, of_csi("disk")));
     json spec = mounting("data");
-    spec["scheduling"] = {{"exclusiveNodes", exclusive}};
+    spec["scheduling"] = {{"podsPerNode", pods_per_node}};
     bench.add_job("j", spec);
     bench.settle();
   }
@@ -251,9 +251,9 @@ TEST_F(SharedVolume, OfOneNodeIsRefusedByNameIfNoNodeHoldsAllPods) {
 }
 
 TEST_F(SharedVolume, OfOneNodeIsRefusedIfEachPodHasANodeOfItsOwn) {
-  place("ReadWriteOnce", 8, true);
+  place("ReadWriteOnce", 8, 1);
   EXPECT_EQ(reason(), "VolumeReadWriteOnce");
-  EXPECT_NE(message().find("exclusiveNodes"), std::string::npos) << message();
+  EXPECT_NE(message().find("spec.scheduling.podsPerNode is 1"), std::string::npos) << message();
 }
 
 TEST_F(SharedVolume, OfOneNodeIsTakenIfANodeMayHoldAllPods) {
@@ -262,7 +262,7 @@ TEST_F(SharedVolume, OfOneNodeIsTakenIfANodeMayHoldAllPods) {
 }
 
 TEST_F(SharedVolume, OfManyNodesIsTaken) {
-  place("ReadWriteMany", 1, true);
+  place("ReadWriteMany", 1, 1);
   EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << message();
 }
 

@@ -38,6 +38,35 @@ TEST_F(Merger, PassesStepsOnAtOnceWhereNothingFollows) {
   EXPECT_EQ(taken.size(), 1U);
 }
 
+TEST_F(Merger, ASourceThatStartsLateMakesTheNextStepsWait) {
+  AmendmentMerger merger(false);
+  merger.add(step(1), clock.steady(), take);
+  merger.expect_amendments();
+  merger.add(step(2), clock.steady(), take);
+  EXPECT_EQ(taken.size(), 1U);
+  merger.add(amendment(2), clock.steady(), take);
+  merger.flush(take);
+  ASSERT_EQ(taken.size(), 2U);
+  EXPECT_EQ(taken[1].comm_total_ns, 77U);
+  EXPECT_EQ(merger.late(), 0U);
+}
+
+TEST_F(Merger, ALongStepWaitsTwiceItsLengthAndTwoMinutesAtMost) {
+  for (const auto& [wall, waits] : {std::pair{1, 5}, std::pair{20, 40}, std::pair{600, 120}}) {
+    AmendmentMerger merger(true);
+    taken.clear();
+    auto record = step(1);
+    record.wall_ns = static_cast<std::uint64_t>(wall) * 1'000'000'000;
+    merger.add(record, clock.steady(), take);
+    clock.advance(std::chrono::seconds(waits) - std::chrono::milliseconds(1));
+    merger.expire(clock.steady(), take);
+    EXPECT_TRUE(taken.empty());
+    clock.advance(std::chrono::seconds(1));
+    merger.expire(clock.steady(), take);
+    EXPECT_EQ(taken.size(), 1U);
+  }
+}
+
 TEST_F(Merger, OverridesOnlyFieldsWhoseBitIsSet) {
   AmendmentMerger merger(true);
   merger.add(step(1), clock.steady(), take);

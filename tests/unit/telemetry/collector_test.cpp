@@ -43,7 +43,7 @@ TEST_F(CollectorTest, HostTimesOfAGpuAreKnownByTheRing) {
   for (const auto& [kind, capabilities, expected] :
        {std::tuple{PACELINE_DEVICE_CPU, PACELINE_CAPABILITY_HOST_MARKS, 0},
         std::tuple{PACELINE_DEVICE_CUDA, PACELINE_CAPABILITY_HOST_MARKS, 1},
-        std::tuple{PACELINE_DEVICE_CUDA, PACELINE_CAPABILITY_CUPTI, 0}}) {
+        std::tuple{PACELINE_DEVICE_CUDA, PACELINE_CAPABILITY_NCCL_PROFILER, 1}}) {
     TestRing ring;
     ring.header().device_kind = kind;
     ring.header().capabilities = capabilities;
@@ -51,6 +51,56 @@ TEST_F(CollectorTest, HostTimesOfAGpuAreKnownByTheRing) {
     EXPECT_EQ(collector.summaries().front().host_times_of_gpu, expected);
     collector.remove(*key);
   }
+}
+
+TEST_F(CollectorTest, ADeviceThatStartsAfterTheRingWasTakenIsSeen) {
+  TestRing ring;
+  ring.header().device_kind = PACELINE_DEVICE_CPU;
+  ring.header().capabilities = PACELINE_CAPABILITY_HOST_MARKS;
+  ASSERT_TRUE(collector.add(ring_offer(2), ring.fd()).has_value());
+  ring.publish(step(1));
+  collector.poll();
+  EXPECT_EQ(collector.summaries().front().steps, 1U);
+  ring.header().device_kind = PACELINE_DEVICE_CUDA;
+  ring.header().capabilities |= PACELINE_CAPABILITY_DEVICE_EVENTS;
+  auto device = step(2);
+  device.kind = PACELINE_KIND_AMENDMENT;
+  device.valid = PACELINE_VALID_DEVICE_NS | PACELINE_VALID_DEVICE_WINDOW_NS;
+  device.device_ns[PACELINE_PHASE_FORWARD] = device.device_window_ns = 9'000'000;
+  device.source[PACELINE_PHASE_FORWARD] = PACELINE_SOURCE_EVENT << 4U;
+  ring.publish(step(2));
+  collector.poll();
+  ring.publish(device);
+  collector.poll();
+  EXPECT_EQ(collector.summaries().front().steps, 1U) << "the second waits";
+  EXPECT_EQ(collector.summaries().front().host_times_of_gpu, 1);
+  collector.end();
+  const RankSummary summary = collector.summaries().front();
+  EXPECT_EQ(summary.steps, 2U);
+  EXPECT_NEAR(summary.device_window[PACELINE_PHASE_FORWARD], 0.009, 1e-9);
+  EXPECT_EQ(summary.host_times_of_gpu, 0);
+  TextSink sink;
+  collector.export_metrics(sink);
+  EXPECT_NE(sink.text().find("phase=\"forward\",clock=\"device\"} 0.009"), std::string::npos);
+  EXPECT_EQ(sink.text().find("phase=\"backward\",clock=\"device\""), std::string::npos)
+      << "what was not measured is absent";
+  EXPECT_NE(sink.text().find("paceline_dropped_records_total"), std::string::npos);
+}
+
+TEST_F(CollectorTest, ADevicePartitionThatDoesNotAddUpIsDropped) {
+  TestRing ring;
+  ring.header().capabilities = PACELINE_CAPABILITY_DEVICE_EVENTS;
+  ASSERT_TRUE(collector.add(ring_offer(2), ring.fd()).has_value());
+  auto device = step(1);
+  device.kind = PACELINE_KIND_AMENDMENT;
+  device.valid = PACELINE_VALID_DEVICE_NS | PACELINE_VALID_DEVICE_WINDOW_NS;
+  device.device_ns[PACELINE_PHASE_FORWARD] = 9'000'000;
+  device.device_window_ns = 90'000'000;
+  ring.publish(step(1));
+  ring.publish(device);
+  collector.poll();
+  collector.end();
+  EXPECT_EQ(sum(collector.summaries().front().device_window), 0);
 }
 
 TEST_F(CollectorTest, TheSameRingOfferedAgainIsNotCountedTwice) {

@@ -11,6 +11,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <vector>
 
 #include "common/telemetry/collector.hpp"
 #include "common/telemetry/metrics/text_sink.hpp"
@@ -174,6 +175,26 @@ TEST_F(MetricsTest, WhatARankDoesNowShowsWithoutAnyRecord) {
   EXPECT_EQ(found.at("paceline_live_phase_seconds{phase=\"comm_exposed\"}"), 1);
   EXPECT_FALSE(found.contains("paceline_live_phase_seconds{phase=\"forward\"}"));
   EXPECT_EQ(found.at("paceline_live_step{}"), 2);
+}
+
+TEST_F(MetricsTest, TheSummaryTellsHowFarTheCollectivesOfNcclAre) {
+  offer();
+  struct Case {
+    std::uint64_t called, done;
+    std::int64_t told;
+  };
+  const std::vector<Case> cases{
+      {12, 11, 11}, {12, 12, 12}, {12, PACELINE_COLLECTIVE_UNKNOWN, -1}, {12, 13, -1}, {0, 0, -1}};
+  for (const Case& each : cases) {
+    ring.header().live.collective_seq = each.called;
+    ring.header().live.collective_done = each.done;
+    ring.header().live.group_size = 8;
+    const auto told = collector.summaries();
+    ASSERT_TRUE(told.size() == 1 && told[0].live);
+    EXPECT_EQ(told[0].live->collective, each.called);
+    EXPECT_EQ(told[0].live->done, each.told) << each.done;
+    EXPECT_EQ(told[0].live->group_size, 8U);
+  }
 }
 
 TEST_F(MetricsTest, NonsenseOfARankIsLeftOut) {

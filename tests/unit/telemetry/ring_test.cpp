@@ -105,14 +105,18 @@ TEST(RingReader, RefusesAbsurdRecordsAndAWriterThatGoesBack) {
   unknown_kind.kind = 77;
   auto year = step(5);
   year.wall_ns = ~std::uint64_t{0};
-  for (const auto& record : {longer_than_wall, overflowing, unknown_version, unknown_kind, year})
+  auto tokens = step(7);
+  tokens.valid |= PACELINE_VALID_TOKENS;
+  tokens.tokens = 1ULL << 62U;
+  for (const auto& record :
+       {longer_than_wall, overflowing, unknown_version, unknown_kind, year, tokens})
     ring.publish(record);
   ring.publish(step(6));
   EXPECT_EQ(read_steps(reader), std::vector<std::uint64_t>{6});
-  EXPECT_EQ(reader.invalid(), 5U);
+  EXPECT_EQ(reader.invalid(), 6U);
   ring.header().write_index = 2;
   EXPECT_TRUE(read_steps(reader).empty());
-  EXPECT_EQ(reader.invalid(), 6U);
+  EXPECT_EQ(reader.invalid(), 7U);
   ring.header().write_index = ~std::uint64_t{0};
   read_steps(reader);  // returns, and counts the records that it missed
   EXPECT_GT(reader.gaps(), 1'000'000U);

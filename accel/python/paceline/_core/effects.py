@@ -12,6 +12,7 @@ import atexit
 import contextlib
 import json
 import os
+import sys
 from pathlib import Path
 
 from paceline._core import explain, marks, reports
@@ -38,6 +39,9 @@ _OF_THE_PROCESS = (reports.PRECISION, reports.GRAPHS)
 
 _file = ""
 _steps = 0
+_trial = False
+# What was told last of each field: a program's objects may be gone when it ends.
+_told: dict[str, dict[str, Any]] = {}
 
 
 def found() -> list[dict[str, Any]]:
@@ -47,8 +51,9 @@ def found() -> list[dict[str, Any]]:
     for field, feature in _FIELDS.items():
         if reports.is_registered(feature):
             effect = _effect(told[feature.name], feature in _OF_THE_PROCESS)
-            if effect:
-                effects.append({"feature": field, **effect})
+            _told[field] = effect or _told.get(field, {})
+            if _told[field]:
+                effects.append({"feature": field, **_told[field]})
     return effects
 
 
@@ -72,6 +77,19 @@ def _effect(told: dict[str, Any], of_the_process: bool) -> dict[str, Any]:
     return effect if gain is None else {**effect, "gain": round(gain, 6)}
 
 
+def _model() -> dict[str, Any] | None:
+    """What the model computes in a step, if that was counted."""
+    flops = sys.modules.get("paceline._tracing._flops")
+    if flops is None:
+        return None
+    steps = trace.steps()[:FIRST_STEPS]
+    counted = next((step for step in steps if step.number == flops.STEP), None)
+    told: dict[str, Any] | None = flops.found(
+        counted.samples if counted else None, counted.tokens if counted else None
+    )
+    return told
+
+
 def _cut(text: str) -> str:
     return text.encode()[:MOST_REASON].decode(errors="ignore")
 
@@ -82,12 +100,23 @@ def write() -> None:
         return
     beside = Path(f"{_file}.{os.getpid()}")
     try:
-        document = {"version": 1, "effects": found()}
+        document: dict[str, Any] = {"version": 1, "trial": _trial, "effects": found()}
+        model = _model()
+        if model:
+            document["model"] = model
         beside.write_text(json.dumps(document), encoding="utf-8")
         beside.replace(_file)
     except Exception:  # training must not end for a report
         with contextlib.suppress(OSError):
             beside.unlink()
+
+
+def trial(runs: bool) -> None:
+    """Tells whether a change is being tried: the launcher takes no slow step of a trial for one of
+    the program."""
+    global _trial
+    _trial = runs
+    write()
 
 
 def install(file: str) -> None:

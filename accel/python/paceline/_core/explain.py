@@ -12,7 +12,7 @@ from pathlib import Path
 from paceline._core import contract, predictions, reports
 from paceline._core.environment import disabled, setting
 from paceline._core.library import CUDA
-from paceline._core.trace import ENDED, trace
+from paceline._core.trace import DEVICE_TIMES, ENDED, trace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _ALL = (
     reports.GRAPHS,
     reports.COMPILE,
     reports.NETWORK,
+    reports.WINDOWS,
 )
 
 model_given = ""  # class of the last model given to paceline.accelerate
@@ -94,9 +95,13 @@ def explain() -> str:
             " of it"
         )
     if trace.lib is not None and trace.device_kind == CUDA:
-        lines.append(
-            "  phases are host time: on a GPU they say what the host did, and name no bottleneck"
-        )
+        if tracing["patches"].get(DEVICE_TIMES) == "on":
+            lines.append("  phases are measured on the clocks of the host and of the GPU")
+        else:
+            lines.append(
+                "  phases are host time: on a GPU they say what the host did, and name no"
+                " bottleneck"
+            )
     lines += [f"  {name}: {what}" for name, what in sorted(tracing["patches"].items())]
     if not tracing["patches"]:
         lines.append("  PyTorch: not patched (not imported, or a way in was not on PYTHONPATH)")

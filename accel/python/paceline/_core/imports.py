@@ -52,12 +52,15 @@ class _Finder:
 
     def __init__(self) -> None:
         self.waiting: dict[str, Callable[[ModuleType], None]] = {}
+        self.asked: dict[str, Callable[[], None]] = {}
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         # A program may ask whether torch is installed and import it later, so the callback stays.
         callback = self.waiting.get(name)
         if callback is None:
             return None
+        if name in self.asked:
+            self.asked[name]()
         for finder in list(sys.meta_path):
             find = getattr(finder, "find_spec", None)
             if finder is self or find is None:
@@ -82,3 +85,10 @@ def after_import(name: str, callback: Callable[[ModuleType], None]) -> None:
     _finder.waiting[name] = callback
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
+
+
+def before_import(name: str, callback: Callable[[], None]) -> None:
+    """Calls back whenever a program looks for a module that `after_import` waits for. The last call
+    is that of its import.
+    """
+    _finder.asked[name] = callback

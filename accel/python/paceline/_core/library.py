@@ -29,10 +29,12 @@ DATA_WAIT, FORWARD, BACKWARD, COMM_EXPOSED, OPTIMIZER, CHECKPOINT, EVALUATION, O
     14,
 )
 COMPUTE_UNDIVIDED = 10
-PYTORCH, TENSORFLOW, PADDLE = 1, 2, 4
+PYTORCH, TENSORFLOW, JAX, PADDLE = 1, 2, 3, 4
 CPU, CUDA = 1, 2
 HOST_MARKS = 1
+EORDER = -6
 SCALER_SKIPS = 3
+BATCH_TOKENS = 4
 
 
 class Options(ctypes.Structure):
@@ -128,4 +130,8 @@ class Library:
         self.optimizer_enter = function("paceline_optimizer_enter", ctypes.c_uint32)
         self.optimizer_leave = function("paceline_optimizer_leave", ctypes.c_uint32)
         self.count = function("paceline_count", ctypes.c_uint32, ctypes.c_uint64)
+        self.device_start = function(
+            "paceline_device_start", ctypes.c_char_p, ctypes.c_uint32, ctypes.c_uint32
+        )
+        self.device_stream = function("paceline_device_stream", ctypes.c_uint64)
         self.set_tracing = function("paceline_set_tracing", ctypes.c_int32)

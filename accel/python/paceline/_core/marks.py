@@ -10,6 +10,8 @@ from typing import Any, Callable
 optimizer_made: list[Callable[[Any], None]] = []
 # Tracing calls these with an optimizer whose step has ended.
 step_ended: list[Callable[[Any], None]] = []
+# paceline.step() and the callbacks of loops call these at the end of a step.
+loop_ended: list[Callable[[], None]] = []
 
 
 class _Indices:
@@ -28,6 +30,10 @@ class _Indices:
             return index
         except TypeError:  # an optimizer that cannot be hashed
             return 15
+
+    def any(self) -> bool:
+        """Whether an optimizer has stepped."""
+        return bool(self._known)
 
 
 optimizer_indices = _Indices()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How NCCL reaches other hosts, for paceline.explain().
+"""Which settings NCCL got and how it reaches other hosts, for paceline.explain().
 
 The launcher has made the settings, and says so in PACELINE_NETWORK. What depends on NCCL's version
 is done here, since the launcher cannot know it.
@@ -82,7 +82,8 @@ def _status() -> reports.Status:
         name = f"NCCL {_dotted(_version)}"
         seen.append({"name": name, "state": "off", "reason": _fault(), "text": _fault()})
     acts = any(entry["state"] == "on" for entry in seen)
-    return reports.Status(f"{'on' if acts else 'off'} ({_document['transport']})", seen)
+    where = _document["transport"] or "one host"
+    return reports.Status(f"{'on' if acts else 'off'} ({where})", seen)
 
 
 def _told(setting: dict[str, str]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _program: predict.Program | None = None
-_held: records.Breakdown | None = None
+_held: dict[str, records.Breakdown | None] = {}  # by name of the change
 
 
 def install() -> None:
@@ -44,12 +44,11 @@ def program_of(optimizer: Any) -> predict.Program:
     )
 
 
-def hold() -> None:
-    """Keeps the steps until now as those that predictions are made from: the next ones have been
-    changed by what is tried."""
-    global _held
-    if _held is None:
-        _held = records.breakdown(trace.steps())
+def hold(change: str) -> None:
+    """Keeps the steps until now as those that a change is predicted from: the next ones have been
+    changed by its trial."""
+    if change not in _held:
+        _held[change] = records.breakdown(trace.steps())
 
 
 def found(features: dict[str, dict[str, Any]]) -> dict[str, predict.Prediction]:
@@ -58,14 +57,17 @@ def found(features: dict[str, dict[str, Any]]) -> dict[str, predict.Prediction]:
     workers = _of_workers(features[reports.WORKERS.name]["seen"])
     if workers is not None:
         predictions[reports.WORKERS.name] = workers
-    breakdown = _held or records.breakdown(trace.steps())
+    breakdown = next(iter(_held.values()), None) or records.breakdown(trace.steps())
     if _program is None or breakdown is None or trace.device_kind != CPU:
         return predictions
 
     def acts(feature: reports.Feature) -> bool:
         return any(entry["state"] == "on" for entry in features[feature.name]["seen"])
 
-    predictions[reports.COMPILE.name] = predict.compiled(breakdown, _program)
+    # An optimizer's trial comes early: its few steps are no guide to what compiling brings.
+    predictions[reports.COMPILE.name] = predict.compiled(
+        _held.get(reports.COMPILE.name) or breakdown, _program
+    )
     predictions[reports.OPTIMIZERS.name] = predict.optimizer(
         breakdown, _program, acts(reports.OPTIMIZERS)
     )

@@ -12,7 +12,8 @@ _HEADER, _RECORD, _CAPACITY = 4096, 512, 1024
 _WRITE_INDEX = 1024  # where the header has it
 _KIND_STEP = 1
 _FINAL = 1 << 7
-_HOST_VALID, _SAMPLES_VALID = 1 << 1, 1 << 12
+_USER_STEP_VALID, _HOST_VALID = 1 << 0, 1 << 1
+_SAMPLES_VALID, _TOKENS_VALID = 1 << 12, 1 << 13
 MOST = 64  # steps that are read
 
 # Phases that are read, by their numbers in a record.
@@ -27,11 +28,16 @@ PHASES = {
 
 
 class Step(NamedTuple):
-    """One step. `phases`: seconds of the host, in the order of PHASES."""
+    """One step. `phases`: seconds of the host, in the order of PHASES. `shown`: the program's own
+    number of the step, if it reports one.
+    """
 
     wall: float
     phases: tuple[float, ...]
     samples: int | None
+    tokens: int | None = None
+    number: int = 0
+    shown: int = 0
 
 
 class Breakdown(NamedTuple):
@@ -56,16 +62,20 @@ def read(ring: int, most: int = MOST) -> list[Step]:
 
 def _step(raw: bytes, number: int) -> Step | None:
     (seq, _, _, kind) = struct.unpack_from("<QHHB", raw)
+    step, user_step = struct.unpack_from("<Qq", raw, 16)
     wall, _, _, flags = struct.unpack_from("<QIIQ", raw, 40)
     (valid,) = struct.unpack_from("<Q", raw, 448)
     if seq != number + 1 or kind != _KIND_STEP or flags & _FINAL or not valid & _HOST_VALID:
         return None
     phases = struct.unpack_from("<16Q", raw, 64)
-    (samples,) = struct.unpack_from("<Q", raw, 384)
+    samples, tokens = struct.unpack_from("<QQ", raw, 384)
     return Step(
         wall / 1e9,
         tuple(phases[number] / 1e9 for number in PHASES.values()),
         samples if valid & _SAMPLES_VALID else None,
+        tokens if valid & _TOKENS_VALID else None,
+        step,
+        user_step if valid & _USER_STEP_VALID else step,
     )
 
 

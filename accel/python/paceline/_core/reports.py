@@ -70,9 +70,15 @@ GRAPHS = Feature(
 )
 NETWORK = Feature(
     "network",
-    "settings of NCCL between hosts",
+    "settings of NCCL",
     "Reordered",
     "off (NCCL has one host, or no GPU)",
+)
+WINDOWS = Feature(
+    "kernel windows",
+    "kernel windows: what the GPU does in a few steps of every 500",
+    "Bitwise",
+    "off (PACELINE_KERNEL_WINDOWS is not Auto, or there is no GPU)",
 )
 COMPILE = Feature(
     "compile",

@@ -13,15 +13,35 @@ import os
 import sys
 import time
 
-from paceline._core.environment import disabled
+from paceline._core import contract, marks, on_demand
+from paceline._core import library as abi
+from paceline._core.environment import disabled, told
 from paceline._core.library import CPU, CUDA, HOST_MARKS, Library, Options
 from paceline._core.log import say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Callable
+
     from paceline._core.records import Step
 
 ENDED = "closed"  # the reason of a trace that was open
+# A bit for each phase of a loop whose every part is marked.
+ALL_HOST_PHASES = sum(
+    1 << phase
+    for phase in (
+        abi.DATA_WAIT,
+        abi.FORWARD,
+        abi.BACKWARD,
+        abi.OPTIMIZER,
+        abi.CHECKPOINT,
+        abi.EVALUATION,
+        abi.OTHER,
+    )
+)
+DEVICE_TIMES = "device times"  # their name among the patches
+# Called once the trace is open: this process trains.
+when_open: list[Callable[[], None]] = []
 
 
 class Trace:
@@ -38,6 +58,7 @@ class Trace:
         self.framework_id = 0
         self.framework_version = b""
         self.device_kind = CPU  # where the program computes, as far as the first mark can tell
+        self.device_pending = True  # whether times of a device may still start
         self.patches: dict[str, str] = {}  # what of the framework is marked, or why not
         self._last: list[Step] = []  # of a trace that has ended
 
@@ -73,6 +94,13 @@ class Trace:
         self.reason = "a training mark was seen"
         self.lib = library
         atexit.register(self.close)
+        try:
+            if told(contract.TRACE_REQUEST):
+                on_demand.requests.install(told(contract.TRACE_REQUEST), library.ring_fd)
+            for begin in when_open:
+                begin()
+        except Exception as error:  # no thread, no descriptor: training goes on without
+            say(f"traces and log_to are off: {type(error).__name__}: {error}")
         return True
 
     def steps(self) -> list[Step]:
@@ -142,3 +170,6 @@ def explicit_step(number: int) -> None:
     if trace.open():
         assert trace.lib is not None
         trace.lib.step(number)
+        on_demand.boundary()
+        for ended in marks.loop_ended:
+            ended()

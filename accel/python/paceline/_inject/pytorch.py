@@ -37,13 +37,18 @@ def on_torch() -> None:
     if _done or disabled():
         return
     _done = True
+    _try(_stacks, "a hang is told without stacks")
     _try(_trace, "tracing is off")
     if told(contract.EXPLAIN_FILE):
         _try(_explain, "what acted is not told")
     if told(contract.EFFECTS_FILE):
         _try(_effects, "what acts is not told")
+    if told(contract.LOG_TO):
+        _try(_log_to, "nothing is logged elsewhere")
     if told(contract.NETWORK):
         _try(_network, "what NCCL was told is not explained")
+    if os.environ.get("CUDA_INJECTION64_PATH"):
+        _try(_windows, "profilers do not get the GPU's tracer to themselves")
     # A feature is imported only if the job asks for it.
     if is_asked(contract.OPTIMIZER):
         _try(_optimizers, "PyTorch's optimizers are left as they are")
@@ -93,6 +98,14 @@ def _trace() -> None:
     predictions.install()
 
 
+def _stacks() -> None:
+    """Ranks that a framework's own launcher starts are no outermost Python of the container."""
+    from paceline._inject import stacks
+
+    if told(contract.TELEMETRY_SOCKET):
+        stacks.install()
+
+
 def _explain() -> None:
     from paceline._core import explain
 
@@ -103,12 +116,28 @@ def _effects() -> None:
     from paceline._core import effects
 
     effects.install(told(contract.EFFECTS_FILE))
+    if os.environ.get("RANK", "0") == "0":
+        from paceline._tracing import _flops
+
+        _flops.install()
+
+
+def _log_to() -> None:
+    from paceline._core import hand_over
+
+    hand_over.install(told(contract.LOG_TO))
 
 
 def _network() -> None:
     from paceline._core import network
 
     network.install()
+
+
+def _windows() -> None:
+    from paceline._core import windows
+
+    windows.install(sys.modules["torch"])
 
 
 def _optimizers() -> None:

@@ -13,31 +13,23 @@ from __future__ import annotations
 from types import ModuleType
 
 from paceline._core import library as abi
+from paceline._core import marks, on_demand
 from paceline._core.imports import after_import
-from paceline._core.trace import trace
+from paceline._core.trace import ALL_HOST_PHASES, trace
 from paceline._tracing import _backward, _checkpoints, _loader, _optimizers
 from paceline._tracing._patching import undo_all
-
-HOST_PHASES = (
-    abi.DATA_WAIT,
-    abi.FORWARD,
-    abi.BACKWARD,
-    abi.OPTIMIZER,
-    abi.CHECKPOINT,
-    abi.EVALUATION,
-    abi.OTHER,
-)
 
 
 def install(torch: ModuleType) -> None:
     trace.framework_id = abi.PYTORCH
     trace.framework_version = str(torch.__version__).encode()[:31]
-    trace.host_phases = sum(1 << phase for phase in HOST_PHASES)
+    trace.host_phases = ALL_HOST_PHASES
     _loader.patch(torch)
     _backward.patch(torch)
     _optimizers.patch(torch)
     _optimizers.patch_scaler(torch)
     _checkpoints.patch(torch)
+    marks.step_ended.append(on_demand.boundary)
     after_import("torch.distributed.checkpoint.state_dict_saver", _checkpoints.patch_distributed)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from paceline._core import library as abi
 from paceline._core.trace import trace
+from paceline._tracing import _device
 from paceline._tracing._patching import accept, compiling, replace, say_once
 
 
@@ -40,6 +41,7 @@ def patch(torch: ModuleType) -> None:
     if not accept("torch.autograd.backward", original):
         return
     is_compiling = compiling(torch)
+    start_device = _device.starter(torch)
     queue_callback = torch.autograd.Variable._execution_engine.queue_callback
 
     def watch_end(tensors: Any, library: abi.Library) -> Any:
@@ -61,6 +63,8 @@ def patch(torch: ModuleType) -> None:
             return original(*args, **kwargs)
         library = trace.lib
         assert library is not None
+        if trace.device_pending:
+            start_device(library)
         library.backward_enter()
         hook = None
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marks each wait for a batch, and counts the samples in it."""
+"""Marks each wait for a batch, and counts the samples and tokens in it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from paceline._core.trace import trace
 from paceline._tracing._patching import accept, replace
 
 UNKNOWN = abi.SAMPLES_UNKNOWN
+# What tokenizers and recipes of language models call the numbers of the tokens.
+TOKENS = ("input_ids", "tokens")
 
 
 def samples_in(batch: Any, torch: ModuleType, depth: int = 4) -> int:
@@ -44,6 +46,22 @@ def _count_samples(batch: Any, torch: ModuleType) -> int:
         return UNKNOWN
 
 
+def tokens_in(batch: Any) -> int:
+    """Tokens of a batch for a language model, padding included; 0 if it is none. Shapes only: to
+    read a mask would wait for the GPU that it lies on.
+    """
+    if not isinstance(batch, Mapping):
+        return 0
+    try:
+        for name in TOKENS:
+            if name in batch:
+                ids = batch[name]
+                return int(ids.numel()) if ids.dim() == 2 and not ids.is_floating_point() else 0
+    except Exception:  # a user's mapping may do anything
+        pass
+    return 0
+
+
 def patch(torch: ModuleType) -> None:
     from torch.utils.data import dataloader
 
@@ -66,12 +84,15 @@ def patch(torch: ModuleType) -> None:
         # One per DataLoader, alive as long as it: the iterator itself is new every epoch.
         loader = id(self._index_sampler)
         library.loader_enter(loader, gradients)
-        samples = abi.NO_BATCH
+        samples, tokens = abi.NO_BATCH, 0
         try:
             batch = original(self)
             samples = _count_samples(batch, torch)
+            tokens = tokens_in(batch) if gradients else 0
             return batch
         finally:
             library.loader_leave(loader, samples)
+            if tokens:
+                library.count(abi.BATCH_TOKENS, tokens)
 
     replace(base, "__next__", __next__)

@@ -105,7 +105,9 @@ def _encode_int8(values: Tensor, residual: Tensor, codes: Tensor) -> None:
     wanted = values + residual
     size = wanted.abs().amax(-1, keepdim=True)
     finite, small = size.isfinite(), size < LEAST_SCALED
-    scale = torch.where(finite, size / 127, torch.nan).masked_fill_(small, 0)
+    # Dividing by a number, PyTorch multiplies by its inverse on a GPU: another last bit.
+    scale = torch.where(finite, size / torch.full_like(size, 127), torch.nan)
+    scale.masked_fill_(small, 0)
     # In a block that is not finite, every value is 1 and the scale is NaN.
     factor = (127 / size).masked_fill_(small, 0)
     coded = torch.where(finite, (wanted * factor + ROUNDER) - ROUNDER, 1)

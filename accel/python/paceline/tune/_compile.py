@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.compile as a change that can be switched at a step's end.
 
-`nn.Module.compile` compiles a module in place: its class, state_dict and hooks stay. The module
-then calls `_compiled_call_impl`, and the eager way where that is None, so a switch costs an
+As by `nn.Module.compile`, a module is compiled in place: its class, state_dict and hooks stay. The
+module then calls `_compiled_call_impl`, and the eager way where that is None, so a switch costs an
 assignment and compiles nothing anew. Evaluation and calls without gradients stay eager: they would
 be compiled for themselves. Numerics class Reordered: operations are fused, and dropout draws other
 numbers.
@@ -20,7 +20,7 @@ import sysconfig
 import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -88,7 +88,6 @@ def why_no_compiler(device: str) -> str:
 def why_not(root: Any) -> str:
     """Why this module is left eager; empty if it may be compiled."""
     kind = type(root)
-    name = f"{kind.__module__}.{kind.__qualname__}"
     for part in root.modules():
         if getattr(part, "_compiled_call_impl", None) is not None or _is_compiled(part):
             return "the program compiles it itself"
@@ -96,8 +95,11 @@ def why_not(root: Any) -> str:
             return f"{type(part).__qualname__} in it is TorchScript"
         if type(part).__name__ in ("FullyShardedDataParallel", "DataParallel"):
             return f"{type(part).__name__} cannot be compiled"
-    if kind.__call__ is not torch.nn.Module.__call__:
-        return f"{name} replaces __call__"
+    if not (found := places(root)):
+        return "the program replaces the forward of FSDP2's units"
+    for each in (kind, *(type(place.module) for place in found)):
+        if each.__call__ is not torch.nn.Module.__call__:
+            return f"{each.__module__}.{each.__qualname__} replaces __call__"
     if kind.__module__.startswith("deepspeed."):
         return "DeepSpeed's engine compiles by its own setting"
     devices = {parameter.device.type for parameter in root.parameters()}
@@ -110,27 +112,72 @@ def _is_compiled(part: Any) -> bool:
     return type(part).__name__ == "OptimizedModule"
 
 
+class Place(NamedTuple):
+    """A module to compile, and its attribute that is called."""
+
+    module: Any
+    attribute: str
+
+    @property
+    def eager(self) -> Any:
+        if self.attribute == "forward":
+            return type(self.module).forward.__get__(self.module)
+        return self.module._call_impl
+
+    def put(self, call: _Guarded | None) -> None:
+        # A wrapper's own __setattr__ may hand the value on to the module inside it (Lightning
+        # Fabric), which would then call the wrapper.
+        if call is not None or self.attribute != "forward":
+            torch.nn.Module.__setattr__(self.module, self.attribute, call)
+        elif isinstance(self.module.__dict__.get(self.attribute), _Guarded):
+            del self.module.__dict__[self.attribute]
+
+
+def places(root: Any) -> list[Place]:
+    """What is compiled of a module that a program trains.
+
+    Compilers follow neither DistributedDataParallel's own code nor FSDP2's hooks. So it is the
+    module inside the former, and the forward of each unit of the latter, between its hooks.
+    """
+    parts = list(root.modules())
+    units = [part for part in parts if is_fsdp2(part)]
+    if units:
+        lowest = [unit for unit in units if sum(map(is_fsdp2, unit.modules())) == 1]
+        return [Place(unit, "forward") for unit in lowest if "forward" not in unit.__dict__]
+    inside = [part.module for part in parts if type(part).__name__ == "DistributedDataParallel"]
+    return [Place(module, "_compiled_call_impl") for module in inside or [root]]
+
+
+def is_fsdp2(part: Any) -> bool:
+    return any(kind.__name__ == "FSDPModule" for kind in type(part).__mro__)
+
+
 class _Guarded:
     """What a module calls while it is compiled. Copies of the module, and pickled ones, are eager:
-    they get None in its place.
+    they get None in its place. (FSDP2's can be neither copied nor pickled.)
     """
 
-    def __init__(self, change: Compile, root: Any, compiled: Any) -> None:
-        self._change, self._root, self._compiled = change, root, compiled
+    def __init__(self, change: Compile, place: Place, compiled: Any) -> None:
+        self._change, self._compiled = change, compiled
+        self._module, self._eager = place.module, place.eager
+        self._has_failed = False
 
     def __reduce__(self) -> Any:
         return type(None), ()
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        if not (self._root.training and torch.is_grad_enabled()):
-            return self._root._call_impl(*args, **options)
+        if self._has_failed or not (self._module.training and torch.is_grad_enabled()):
+            return self._eager(*args, **options)
         try:
             return self._compiled(*args, **options)
         except Exception as error:
             if not _is_of_the_compiler(error):
                 raise
+            # Only here, until the step ends: what another module has computed compiled in this step
+            # is computed so again if activations are checkpointed.
+            self._has_failed = True
             self._change.failed_with(error)
-            return self._root._call_impl(*args, **options)
+            return self._eager(*args, **options)
 
 
 class Compile:
@@ -141,7 +188,7 @@ class Compile:
     def __init__(self) -> None:
         self._watch = Roots()
         self._roots: list[Any] = []
-        self._compiled: list[Any] = []
+        self._compiled: list[tuple[Place, _Guarded]] = []
         self._began = 0.0
         self._before: list[tuple[Any, str, Any]] = []
         self.failed = ""
@@ -161,14 +208,19 @@ class Compile:
         if self._watch.differentiates_twice:
             return "the program differentiates twice (create_graph=True), which cannot be compiled"
         why = next(filter(None, map(why_not, self._roots)), "")
+        if any(self._watch.runs_without_gradients(place.module) for place in self._places()):
+            why = why or "a part of it runs without gradients first (reentrant checkpointing)"
         return why or _room.why_not(self.proved) or why_no_hooks()
+
+    def _places(self) -> list[Place]:
+        return [place for root in self._roots for place in places(root)]
 
     def use(self, on: bool) -> None:
         """Has the next step compiled, or eager."""
         if on and not self._compiled:
             self._prepare()
-        for root, compiled in zip(self._roots, self._compiled):
-            root._compiled_call_impl = compiled if on and not self.failed else None
+        for place, compiled in self._compiled:
+            place.put(compiled if on and not self.failed else None)
 
     def drop(self) -> None:
         """Leaves the modules eager for good."""
@@ -190,10 +242,9 @@ class Compile:
             self._set(torch._inductor.config, {"fx_graph_cache": True})  # off in older releases
         logging.getLogger("torch._dynamo").setLevel(logging.ERROR)  # of each frame that stays eager
         self._began = time.monotonic()
-        for root in self._roots:
-            root.compile(backend=self._backend)
-            self._compiled.append(_Guarded(self, root, root._compiled_call_impl))
-            root._compiled_call_impl = None
+        for place in self._places():
+            compiled = torch.compile(place.eager, backend=self._backend)
+            self._compiled.append((place, _Guarded(self, place, compiled)))
 
     def _set(self, config: Any, values: dict[str, Any]) -> None:
         for name, value in values.items():
@@ -209,9 +260,8 @@ class Compile:
         return torch._dynamo.lookup_backend(BACKEND)(graph, inputs, **options)
 
     def failed_with(self, error: Exception) -> None:
-        self.failed = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+        self.failed = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
         say(f"a model is left eager: {self.failed}")
-        self.use(False)
 
     def about(self) -> str:
         """How it was compiled, for readers."""
@@ -227,7 +277,7 @@ class Compile:
 
 
 def _is_of_the_compiler(error: Exception) -> bool:
-    if isinstance(error, torch.cuda.OutOfMemoryError):
+    if isinstance(error, (torch.cuda.OutOfMemoryError, RecursionError)):
         return True
     return any(
         kind.__module__.startswith(("torch._dynamo", "torch._inductor"))

@@ -21,6 +21,7 @@ class Roots:
         self._found: list[torch.nn.Module] = []
         self._known: set[int] = set()
         self._hooks: list[Any] = []
+        self._without_gradients: set[int] = set()
         self.differentiates_twice = False
 
     def begin(self) -> None:
@@ -37,7 +38,13 @@ class Roots:
         inside = {id(part) for root in found for part in root.modules() if part is not root}
         return [root for root in found if id(root) not in inside]
 
+    def runs_without_gradients(self, module: torch.nn.Module) -> bool:
+        """Whether it has been called in training mode with gradients off."""
+        return id(module) in self._without_gradients
+
     def _called(self, module: Any, _: Any) -> None:
+        if module.training and not torch.is_grad_enabled():
+            self._without_gradients.add(id(module))
         if id(module) in self._known or not (module.training and torch.is_grad_enabled()):
             return
         self._known.update(id(part) for part in module.modules())

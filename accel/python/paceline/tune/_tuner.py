@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import torch
 
-from paceline._core import contract, marks, predictions
+from paceline._core import contract, effects, marks, predictions
 from paceline._core.environment import has_restarted, setting
 from paceline._core.log import say
 from paceline.tune import _learned, _report
@@ -103,6 +103,7 @@ class Tuner:
         """Lets other changes be tried."""
         if self in self._turns:
             self._turns.remove(self)
+            effects.trial(False)
 
     def _leave(self, why: str) -> None:
         self.release()
@@ -135,7 +136,7 @@ class Tuner:
             seconds = yield from self._pass(USUAL_STEPS)
             usual = self._ranks.greatest(statistics.median(seconds))
             self._report.waits("it is being tried")
-            predictions.hold()
+            predictions.hold(self._change.name)
             kept = (yield from self._try(usual, again=False)).kept
         else:
             self._begin_with(known)
@@ -150,8 +151,12 @@ class Tuner:
     def _wait(self) -> Generator[None, float, dict[str, Any] | None]:
         """Returns what is known when all ranks are to begin: what an earlier run has shown, or None
         after the time that training takes before something is tried."""
-        self._report.waits(f"it is tried after {self._after:.0f} s of training")
-        yield from self._pass(WARM_STEPS)
+        when = f"{self._after:.0f} s of training" if self._after else f"{WARM_STEPS} steps"
+        # Other libraries have optimizers of their own, whose steps are never seen.
+        self._report.waits(f"it is tried after {when}; no step of PyTorch's optimizers has ended")
+        yield from self._pass(1)
+        self._report.waits(f"it is tried after {when}")
+        yield from self._pass(WARM_STEPS - 1)
         ranks = self._ranks = self._make_ranks()
         began, step, begins, known = self._clock(), WARM_STEPS, None, None
         if ranks.rank == 0 and self._memory is not None and self._memory.has_any():
@@ -175,7 +180,7 @@ class Tuner:
     def _begin_with(self, known: dict[str, Any]) -> None:
         if self._ranks.rank == 0 and self._memory is not None:
             self._memory.use(known)
-        predictions.hold()
+        predictions.hold(self._change.name)
         self._change.use(True)
         self._settle()
         text = _learned.told(known)
@@ -200,6 +205,7 @@ class Tuner:
         while self._turns:
             yield
         self._turns.append(self)
+        effects.trial(True)
         used = again
         verdict = None
         while verdict is None:

@@ -200,7 +200,8 @@ FailureDetector::Wait::Wait(FailureDetector& detector, std::uint32_t rank)
 }
 
 FailureDetector::Wait::~Wait() {
-  if (detector_ != nullptr) detector_->awaited_.store(detector_->rank_, std::memory_order_relaxed);
+  if (detector_ == nullptr || Clock::now() >= detector_->deadline_) return;
+  detector_->awaited_.store(detector_->rank_, std::memory_order_relaxed);
 }
 
 std::optional<FailureDetector::Wait> FailureDetector::may_wait(std::uint32_t rank) {

@@ -69,8 +69,9 @@ class FailureDetector {
   // `rank` to the rank that it waits for, and so on, and blame the last.
   void blame_late(std::uint32_t rank);
   // While it lives, heartbeats report that this rank waits for `rank`. Afterwards they report that
-  // this rank works: if its thread hangs between two waits, this rank is the one to blame. Only
-  // waits of the call's own thread are reported.
+  // this rank works: if its thread hangs between two waits, this rank is the one to blame. A wait
+  // that the end of the call's time ends stays reported, since all threads and ranks judge then.
+  // Only waits of the call's own thread are reported.
   class Wait {
    public:
     Wait(FailureDetector& detector, std::uint32_t rank);

@@ -70,7 +70,7 @@ TEST_P(GoldenDoctor, SaysTheSameOfARecording) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, GoldenDoctor,
                          testing::Values("dgx-h100-like", "dgx-h100-broken", "dgx-a100-like",
-                                         "gb200-like", "two-socket-pcie", "cloud-vm-gpu",
+                                         "gb200-like", "two-socket-pcie", "cloud-vm-gpu", "h200-vm",
                                          "cloud-vm-rdma", "xe9680-spare-ports", "aws-p5en-half",
                                          "cloud-vm", "nothing"));
 

@@ -75,7 +75,7 @@ class Answering : public testing::Test {
 
 TEST_F(Answering, TheProberMeasuresSomethingPlausible) {
   const auto ticket = offer();
-  const auto link = measure_link("b", "127.0.0.1", ticket, clock, {}, kLong);
+  const auto link = measure_link("b", "127.0.0.1", ticket, clock, {}, kLong, kLong);
   ASSERT_TRUE(link) << link.error().message;
   EXPECT_GT(link->fit.latency_seconds, 0);
   EXPECT_GT(link->fit.seconds_per_byte, 0);

@@ -51,9 +51,9 @@ TEST_P(GoldenMatrix, IsAsThePublishedLayoutSays) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, GoldenMatrix,
                          testing::Values("dgx-h100-like", "dgx-a100-like", "gb200-like",
-                                         "two-socket-pcie", "cloud-vm-gpu", "cloud-vm-rdma",
-                                         "xe9680-spare-ports", "aws-p5en-half", "cloud-vm",
-                                         "nothing"));
+                                         "two-socket-pcie", "cloud-vm-gpu", "h200-vm",
+                                         "cloud-vm-rdma", "xe9680-spare-ports", "aws-p5en-half",
+                                         "cloud-vm", "nothing"));
 
 using Places = std::vector<std::string>;
 

@@ -83,8 +83,9 @@ TEST_P(RoundTrip, AnExportGivesTheSameMatrixAgain) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, RoundTrip,
                          testing::Values("dgx-h100-like", "dgx-a100-like", "gb200-like",
-                                         "two-socket-pcie", "cloud-vm-gpu", "cloud-vm-rdma",
-                                         "xe9680-spare-ports", "aws-p5en-half", "nothing"));
+                                         "two-socket-pcie", "cloud-vm-gpu", "h200-vm",
+                                         "cloud-vm-rdma", "xe9680-spare-ports", "aws-p5en-half",
+                                         "nothing"));
 
 TEST(NcclXml, ExportLeavesOutWhatNcclLeavesOut) {
   const NodeTree tree("dgx-a100-like");

@@ -157,9 +157,7 @@ TEST(ConvertKinds, KueueDoesNotKeepAJobSuspended) {
   const std::string label = "name: s, labels: {a: b, kueue.x-k8s.io/queue-name: q}";
   const Converted job = converted(job_set("command: [python, a.py]", "suspend: true", label));
   EXPECT_FALSE(job.complete);
-  EXPECT_EQ(job.job["spec"]["scheduling"]["queue"], "q");
-  EXPECT_EQ(job.job["metadata"]["labels"].dump(), R"({"a":"b"})");
-  EXPECT_THAT(job.notes, Contains(HasSubstr("becomes spec.scheduling.queue")));
+  EXPECT_EQ(job.job["metadata"]["labels"].dump(), R"({"a":"b","kueue.x-k8s.io/queue-name":"q"})");
   EXPECT_THAT(job.notes, Contains(HasSubstr("remove spec.suspend")));
   EXPECT_TRUE(converted(job_set("command: [python, a.py]", "", label)).complete);
   const Converted suspended = converted(job_set("command: [python, a.py]", "suspend: true"));
@@ -200,6 +198,30 @@ TEST(ConvertKinds, PatchesMergeListsAsKubernetesDoes) {
             R"([{"name":"d","mountPath":"/a"},{"name":"d","mountPath":"/b"}])");
   EXPECT_EQ(job.container()["ports"].dump(),
             R"([{"containerPort":1,"name":"x"},{"containerPort":2}])");
+}
+
+TEST(ConvertKinds, BoundsOfATrainJobMakeItElastic) {
+  const auto with_policy = [](const std::string& policy) {
+    return converted(
+        "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: t}\nspec:\n"
+        "  runtimeRef: {name: r}\n"
+        "---\napiVersion: trainer.kubeflow.org/v1alpha1\nkind: ClusterTrainingRuntime\nmetadata: "
+        "{name: r}\nspec: {mlPolicy: {numNodes: 2, torch: {elasticPolicy: " +
+        policy +
+        "}}, template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: {spec: "
+        "{containers: [{name: node, image: i, command: [a]}]}}}}}]}}}\n");
+  };
+  Converted job = with_policy("{minNodes: 1, maxNodes: 4, maxRestarts: 5}");
+  EXPECT_TRUE(job.complete) << testing::PrintToString(job.notes);
+  EXPECT_EQ(job.job["spec"]["elastic"].dump(),
+            R"({"role":"node","replicas":2,"minReplicas":1,"maxReplicas":4})");
+  EXPECT_FALSE(job.job["spec"]["roles"][0].contains("replicas"));
+  EXPECT_EQ(job.job["spec"]["failurePolicy"]["maxRestarts"], 5);
+  // Bounds that leave out the present number are widened to it.
+  job = with_policy("{minNodes: 3}");
+  EXPECT_EQ(job.job["spec"]["elastic"].dump(),
+            R"({"role":"node","replicas":2,"minReplicas":2,"maxReplicas":2})");
+  EXPECT_FALSE(with_policy("{maxRestarts: 5}").job["spec"].contains("elastic"));
 }
 
 TEST(ConvertKinds, FieldsThatPacelineSetsAreNeverCarriedOver) {

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole runs of the launcher in a container on a recorded machine.
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
 #include "tests/unit/launcher/fabric/container.hpp"
 #include "tests/unit/launcher/launcher_process.hpp"
 
@@ -57,6 +62,28 @@ TEST_F(LauncherNccl, OneHostIsLeftAsItWas) {
   EXPECT_EQ(slurp(dir / "told-3"), "\n");
   EXPECT_EQ(log(0).find("NCCL between hosts"), std::string::npos) << log(0);
   EXPECT_NE(log(0).find("environment of the ranks: "), std::string::npos) << log(0);
+}
+
+TEST_F(LauncherNccl, TheRuntimesProfilerPluginIsNamedUnlessTheJobDoesNotWantIt) {
+  const auto plugin = dir / "runtime" / "lib" / "libpaceline_nccl.so";
+  std::filesystem::create_directories(plugin.parent_path());
+  std::ofstream(plugin).put('x');
+  const std::string wanted = "PACELINE_NCCL_PROFILER";
+  const std::vector<std::map<std::string, std::string>> on{{{wanted, "Auto"}}, {}};
+  for (const auto& settings : on) {
+    run(false, settings);
+    EXPECT_EQ(slurp(dir / "nccl-3"), "GLOO_SOCKET_IFNAME=lo\nNCCL_PROFILER_PLUGIN=" +
+                                         plugin.string() + "\nNCCL_SOCKET_IFNAME==lo\n");
+  }
+  const auto told = nlohmann::json::parse(slurp(dir / "told-3"));
+  EXPECT_EQ(told["settings"].back()["name"], "NCCL_PROFILER_PLUGIN");
+  EXPECT_NE(log(0).find(" NCCL_PROFILER_PLUGIN=" + plugin.string()), std::string::npos) << log(0);
+  const std::vector<std::map<std::string, std::string>> off{
+      {{wanted, "Disabled"}}, {{wanted, "Auto"}, {"PACELINE_DISABLE", "1"}}};
+  for (std::size_t i = 0; i < off.size(); ++i) {
+    run(false, off[i]);
+    EXPECT_EQ(slurp(dir / "nccl-3").find("PROFILER"), std::string::npos) << i;
+  }
 }
 
 TEST_F(LauncherNccl, TheUsersSettingsWin) {

@@ -45,6 +45,24 @@ TEST(NcclAdvice, TheInterfaceIsToldOnOneHostToo) {
   EXPECT_TRUE(advise(Machine{}, job_of()).settings.empty());
 }
 
+TEST(NcclAdvice, RanksWithGpusGetTheProfilerPluginUnlessTheUserHasOne) {
+  const std::string plugin = "/opt/paceline/lib/libpaceline_nccl.so";
+  Job job = job_of(1);
+  EXPECT_EQ(set_by(machine_of({}), job), "");
+  job.profiler = plugin;
+  const Advice advice = advise(machine_of({}), job);
+  EXPECT_EQ(advice.settings.back(),
+            (Setting{"NCCL_PROFILER_PLUGIN", plugin, "it counts and times NCCL's collectives"}));
+  EXPECT_TRUE(advise(Machine{}, job).settings.empty());  // no GPU
+  // It changes no ring, so it is set where NCCL's way to other hosts is left alone.
+  job = job_of();
+  job.profiler = plugin;
+  job.left_alone = "spec.acceleration.numerics is Bitwise";
+  EXPECT_EQ(set_by(machine_of({}), job), "NCCL_PROFILER_PLUGIN=" + plugin + "\n");
+  job.user_sets = {{"NCCL_PROFILER_PLUGIN", "inspector"}};
+  EXPECT_EQ(set_by(machine_of({}), job), "");
+}
+
 TEST(NcclAdvice, RdmaPortsAreChosenBetweenHostsOfGpus) {
   const Advice advice = advise(machine_of(kAzure), job_of());
   EXPECT_EQ(set_by(machine_of(kAzure), job_of()), kAzureList);

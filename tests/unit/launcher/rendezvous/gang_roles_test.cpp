@@ -86,6 +86,7 @@ TEST_F(RolesTest, AnEvaluatorIsNeverTheCulpritAndStartsWithTheNextAttempt) {
 TEST_F(RolesTest, AServerThatFailsRestartsTheGang) {
   gather_roles({kServer, kWorker});
   EXPECT_EQ(sent<Stop>(say(of(0), Failed{0, killed(0)}), of(1)).size(), 1U);
+  settle(0);
   EXPECT_EQ(gang.restarts(), 1);
   EXPECT_EQ(gang.culprit()->rank, 2) << "servers are numbered after the ranks of training";
 }

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <map>
+#include <string>
+
 namespace paceline::rendezvous {
 namespace {
 
@@ -323,15 +327,83 @@ TEST_F(MemberTest, EndsWithTheServersVerdictOnceItsRanksAreGone) {
   EXPECT_EQ(find<Exit>(last)->outcome.restarts, 2);
 }
 
+TEST_F(MemberTest, EndsForGoodWhereItIsToldToLeave) {
+  run();
+  const auto stop = member.on_message(Stop{0}, now);
+  EXPECT_NE(find<StopRanks>(stop), nullptr);
+  EXPECT_NE(find<DropServer>(member.on_message(Stop{0, "rank 1 hung"}, now)), nullptr);
+  const auto last = member.on_all_stopped(now);
+  ASSERT_NE(find<Exit>(last), nullptr);
+  EXPECT_EQ(find<Exit>(last)->outcome.end, End::kReplaceNode);
+  EXPECT_EQ(find<Exit>(last)->outcome.message, "rank 1 hung");
+}
+
 TEST_F(MemberTest, SigtermEndsItAndIsNotAFailure) {
   run();
-  EXPECT_NE(find<StopRanks>(member.on_terminate("SIGTERM")), nullptr);
+  EXPECT_NE(find<StopRanks>(member.on_terminate("SIGTERM", false, now)), nullptr);
   EXPECT_TRUE(member.on_rank_exit(0, Failure{}).empty()) << "a rank that we end has not failed";
   EXPECT_EQ(find<Exit>(member.on_all_stopped(now))->outcome.end, End::kTerminated);
 }
 
 TEST_F(MemberTest, SigtermBeforeTheGangEndsItAtOnce) {
-  EXPECT_EQ(find<Exit>(member.on_terminate("SIGTERM"))->outcome.end, End::kTerminated);
+  EXPECT_EQ(find<Exit>(member.on_terminate("SIGTERM", true, now))->outcome.end, End::kTerminated);
+}
+
+TEST_F(MemberTest, SigtermWaitsUntilRanksHaveSavedAndTheirGraceGoesOn) {
+  run();
+  const auto asked = member.on_terminate("SIGTERM", true, now);
+  EXPECT_EQ(find<StopRanks>(asked), nullptr);
+  ASSERT_NE(said<Save>(asked), nullptr);
+  EXPECT_EQ(said<Save>(asked)->word, SaveWord::kAsk);
+  EXPECT_NE(find<HoldRanks>(member.on_message(Save{SaveWord::kHold, 0, -1, 0, 0}, now)), nullptr);
+  const auto at = member.on_message(Save{SaveWord::kAt, 0, 8, 0, 0}, now);
+  ASSERT_NE(find<SaveRanks>(at), nullptr);
+  EXPECT_EQ(find<SaveRanks>(at)->step, 8);
+  EXPECT_NE(said<Save>(member.on_saved(8, 2, 2)), nullptr);
+  const auto asked_at = now;
+  now += seconds(2);
+  const auto ended = member.on_message(Save{SaveWord::kEnded, 0, 8, 0, 0}, now);
+  ASSERT_NE(find<StopRanks>(ended), nullptr);
+  EXPECT_EQ(find<StopRanks>(ended)->since, asked_at);
+  const auto exited = member.on_all_stopped(now);
+  ASSERT_NE(find<Exit>(exited), nullptr);
+  EXPECT_EQ(find<Exit>(exited)->outcome.end, End::kTerminated);
+  ASSERT_TRUE(find<Exit>(exited)->outcome.saved.has_value());
+  EXPECT_EQ(find<Exit>(exited)->outcome.saved->step, 8);
+}
+
+TEST_F(MemberTest, TheWaitForASaveEndsWithTheTimeTheServerARankAndASecondSignal) {
+  const std::map<std::string, std::function<MemberActions(Member&)>> endings{
+      {"time", [&](Member& m) { return m.on_tick(now + seconds(20)); }},
+      {"server", [&](Member& m) { return m.on_disconnected("reset", now); }},
+      {"stop", [&](Member& m) { return m.on_message(Stop{0}, now); }},
+      {"rank", [&](Member& m) { return m.on_rank_exit(0, Failure{}); }},
+      {"signal", [&](Member& m) { return m.on_terminate("SIGTERM", true, now); }}};
+  for (const auto& [name, end] : endings) {
+    auto settings = config();
+    settings.longest_save = seconds(20);
+    member = Member(settings, now);
+    member.begin(now);
+    run();
+    EXPECT_EQ(find<StopRanks>(member.on_terminate("SIGTERM", true, now)), nullptr) << name;
+    EXPECT_EQ(find<StopRanks>(member.on_tick(now + seconds(1))), nullptr) << name;
+    EXPECT_NE(find<StopRanks>(end(member)), nullptr) << name;
+    const auto exited = member.on_all_stopped(now);
+    ASSERT_NE(find<Exit>(exited), nullptr) << name;
+    EXPECT_EQ(find<Exit>(exited)->outcome.end, End::kTerminated) << name;
+  }
+}
+
+TEST_F(MemberTest, AReplicaWithoutRanksKeepsNobodyFromSaving) {
+  member.on_connected(now);
+  const auto held = member.on_message(Save{SaveWord::kHold, 3, -1, 0, 0}, now);
+  ASSERT_NE(said<Save>(held), nullptr);
+  EXPECT_EQ(said<Save>(held)->word, SaveWord::kReached);
+  EXPECT_EQ(said<Save>(held)->step, -1);
+  const auto at = member.on_message(Save{SaveWord::kAt, 3, 9, 0, 0}, now);
+  ASSERT_NE(said<Save>(at), nullptr);
+  EXPECT_EQ(said<Save>(at)->word, SaveWord::kSaved);
+  EXPECT_EQ(said<Save>(at)->ranks, 0);
 }
 
 TEST_F(MemberTest, ARefusalEndsIt) {
@@ -343,7 +415,8 @@ TEST_F(MemberTest, ARefusalEndsIt) {
 
 TEST_F(MemberTest, ARefusalByAnotherReleaseIsToldApart) {
   member.on_connected(now);
-  const auto actions = member.on_message(Refused{"protocol 3 is not spoken here", 4}, now);
+  const auto actions =
+      member.on_message(Refused{"protocol 4 is not spoken here", kProtocol + 1}, now);
   ASSERT_NE(find<Exit>(actions), nullptr);
   EXPECT_EQ(find<Exit>(actions)->outcome.end, End::kOtherRelease);
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 
+#include "operator/api/features/compression.hpp"
 #include "operator/api/parse.hpp"
 #include "tests/unit/operator/api/job_document.hpp"
 
@@ -31,6 +32,9 @@ std::string shown(const std::optional<api::Acceleration>& acceleration) {
          (features[api::Feature::kCudaGraph] == "Auto" ? "" : " no graphs");
 }
 
+/// A way to compress without settings.
+nlohmann::json way(const char* member) { return {{member, nlohmann::json::object()}}; }
+
 TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
   struct Case {
     nlohmann::json profile;  // null: there is none
@@ -38,7 +42,8 @@ TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
     std::string expected;
   };
   const nlohmann::json empty = nlohmann::json::object();
-  const nlohmann::json lossy = {{"mode", "Manual"}, {"numerics", "Lossy"}, {"compression", "Int8"}};
+  const nlohmann::json lossy = {
+      {"mode", "Manual"}, {"numerics", "Lossy"}, {"compression", way("int8")}};
   const nlohmann::json precise = {{"mode", "Manual"}, {"numerics", "Lossy"}, {"precision", "O2"}};
   const Case cases[] = {
       {nullptr, nullptr, "nothing"},
@@ -65,10 +70,10 @@ TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
       {{{"communication", "Disabled"}}, lossy, "p Lossy communication Int8"},
       {lossy, nullptr, "p Lossy communication Int8"},
       {lossy, {{"loader", "Auto"}}, "p Lossy loader communication Int8"},
-      {lossy, {{"compression", "Disabled"}}, "nothing"},
+      {lossy, {{"compression", way("disabled")}}, "nothing"},
       {lossy, {{"communication", "Disabled"}}, "nothing"},
       {lossy, {{"numerics", "Reordered"}, {"optimizer", "Auto"}}, "p Reordered optimizer"},
-      {lossy, {{"numerics", "Lossy"}, {"compression", "FP16"}}, "p Lossy communication FP16"},
+      {lossy, {{"numerics", "Lossy"}, {"compression", way("fp16")}}, "p Lossy communication FP16"},
       {{{"mode", "Disabled"}}, lossy, "p Lossy communication Int8"},
       // Precision: likewise never unless it is named, and in its class alone.
       {nullptr, precise, " Lossy O2"},
@@ -102,44 +107,75 @@ TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
   }
 }
 
-TEST(Compression, HasOneSpelling) {
+/// The text that a program gets of spec.acceleration.compression, or what is wrong with it.
+std::string text_of(const nlohmann::json& compression) {
+  auto document = minimal();
+  document["spec"]["acceleration"] = {{"numerics", "Lossy"}, {"compression", compression}};
+  const auto job = api::parse_training_job(document);
+  if (!job) return error_of(document);
+  return job->spec.acceleration->features[api::Feature::kCompression].value_or("unset");
+}
+
+TEST(Compression, IsAnObjectThatTheProgramGetsAsAText) {
   const auto& rule = contract::kFeatures.at(static_cast<std::size_t>(api::Feature::kCompression));
-  for (const char* text :
-       {"Disabled", "FP16", "BF16:start=2", "Int8:start=100", "TopK", "TopK:ratio=0.01",
-        "TopK:ratio=0.000001", "TopK:start=7", "TopK:ratio=0.5,start=10", "PowerSGD",
-        "PowerSGD:rank=4", "PowerSGD:start=1000", "PowerSGD:rank=1,start=999999999"})
+  const struct {
+    const char* object;
+    const char* text;
+  } cases[] = {
+      {R"({"disabled": {}})", "Disabled"},
+      {R"({"fp16": {}})", "FP16"},
+      {R"({"bf16": {"startStep": 2}})", "BF16:start=2"},
+      {R"({"int8": {"startStep": 100}})", "Int8:start=100"},
+      {R"({"topK": {}})", "TopK"},
+      {R"({"topK": {"ratio": "0.000001"}})", "TopK:ratio=0.000001"},
+      {R"({"topK": {"startStep": 7}})", "TopK:start=7"},
+      {R"({"topK": {"startStep": 10, "ratio": "0.5"}})", "TopK:ratio=0.5,start=10"},
+      {R"({"powerSGD": {"rank": 4}})", "PowerSGD:rank=4"},
+      {R"({"powerSGD": {"rank": 1, "startStep": 999999999}})", "PowerSGD:rank=1,start=999999999"},
+  };
+  for (const auto& [object, text] : cases) {
+    const auto value = nlohmann::json::parse(object);
+    EXPECT_EQ(text_of(value), text);
     EXPECT_TRUE(api::is_allowed(rule, text)) << text;
-  for (const char* text : {"",
-                           "disabled",
-                           "fp16",
-                           "FP16:",
-                           "FP16:start",
-                           "FP16:start=",
-                           "FP16:start=1",
-                           "FP16:start=02",
-                           "FP16:start=2,",
-                           "FP16:start=-2",
-                           "FP16:ratio=0.1",
-                           "Int8:rank=1",
-                           "TopK:ratio=1",
-                           "TopK:ratio=0.",
-                           "TopK:ratio=0.0",
-                           "TopK:ratio=.1",
-                           "TopK:ratio=0.10",
-                           "TopK:ratio=0.0000001",
-                           "TopK:start=2,ratio=0.1",
-                           "TopK:ratio=0.1,",
-                           "TopK:ratio=0.1,ratio=0.1",
-                           "PowerSGD:rank=0",
-                           "PowerSGD:rank=1,rank=1",
-                           "PowerSGD:ratio=0.1",
-                           "PowerSGD:start=1",
-                           "PowerSGD:start=1000000000",
-                           "OneBit",
-                           " FP16",
-                           "FP16 ",
-                           "FP16\n"})
-    EXPECT_FALSE(api::is_allowed(rule, text)) << text;
+    EXPECT_EQ(api::compression_object(text), value);
+    EXPECT_EQ(api::compression_in({{"compression", value}}), text);
+  }
+  EXPECT_EQ(text_of(nullptr), "unset");
+  EXPECT_EQ(text_of({{"fp16", nlohmann::json::object()}, {"int8", nullptr}}), "FP16");
+}
+
+TEST(Compression, AWrongOneIsRefusedByTheNameOfTheField) {
+  const struct {
+    const char* object;
+    const char* said;
+  } cases[] = {
+      {R"("Int8")", "compression: \"Int8\" is no way to compress; write exactly one of disabled"},
+      {"{}", "compression: {} names no way; write exactly one of disabled, fp16"},
+      {R"({"fp16": {}, "int8": {}})", "names several ways; write exactly one of"},
+      {R"({"zip": {}})", "compression.zip: is an unknown field"},
+      {R"({"fp16": true})", "compression.fp16: true is not an object"},
+      {R"({"fp16": {"ratio": "0.1"}})", "compression.fp16.ratio: is an unknown field"},
+      {R"({"disabled": {"startStep": 2}})",
+       "compression.disabled.startStep: is an unknown field; remove it"},
+      {R"({"fp16": {"startStep": 1}})",
+       "startStep: 1 is out of range; write a whole number from 2"},
+      {R"({"int8": {"startStep": 1000000000}})", "is out of range"},
+      {R"({"int8": {"startStep": "2"}})", "is not a whole number"},
+      {R"({"powerSGD": {"rank": 0}})", "compression.powerSGD.rank: 0 is out of range"},
+      {R"({"topK": {"ratio": 0.1}})", "compression.topK.ratio: 0.1 is not a string; put it in"},
+      {R"({"topK": {"ratio": "1"}})", "is no share of the values; write a number from 0.000001"},
+      {R"({"topK": {"ratio": "0."}})", "is no share"},
+      {R"({"topK": {"ratio": "0.0"}})", "is no share"},
+      {R"({"topK": {"ratio": ".1"}})", "is no share"},
+      {R"({"topK": {"ratio": "0.10"}})", "is no share"},
+      {R"({"topK": {"ratio": "0.1e"}})", "is no share"},
+      {R"({"topK": {"ratio": "0.0000001"}})", "is too long"},
+  };
+  for (const auto& [object, said] : cases) {
+    const auto value = nlohmann::json::parse(object);
+    EXPECT_THAT(text_of(value), testing::HasSubstr(said));
+    EXPECT_EQ(api::compression_in({{"compression", value}}), std::nullopt) << object;
+  }
 }
 
 TEST(Compression, RefusedWhereItContradicts) {
@@ -148,20 +184,18 @@ TEST(Compression, RefusedWhereItContradicts) {
     document["spec"]["acceleration"] = acceleration;
     return error_of(document);
   };
-  EXPECT_THAT(
-      wrong({{"compression", "Int8"}}),
-      testing::HasSubstr(
-          "spec.acceleration.compression: \"Int8\" loses precision, which only numerics: Lossy "
-          "allows; write numerics: Lossy beside it"));
-  EXPECT_THAT(wrong({{"compression", "zip"}, {"numerics", "Lossy"}}),
-              testing::HasSubstr("\"zip\" is no way to compress; write Disabled, FP16"));
-  EXPECT_THAT(wrong({{"compression", "FP16"}, {"numerics", "Lossy"}, {"mode", "Disabled"}}),
+  const nlohmann::json int8 = way("int8");
+  const nlohmann::json fp16 = way("fp16");
+  const nlohmann::json off = way("disabled");
+  EXPECT_THAT(wrong({{"compression", int8}}),
+              testing::HasSubstr("spec.acceleration.compression: {\"int8\":{}} loses precision, "
+                                 "which only numerics: Lossy "
+                                 "allows; write numerics: Lossy beside it"));
+  EXPECT_THAT(wrong({{"compression", fp16}, {"numerics", "Lossy"}, {"mode", "Disabled"}}),
               testing::HasSubstr("contradicts mode: Disabled"));
-  EXPECT_THAT(
-      wrong({{"compression", "FP16"}, {"numerics", "Lossy"}, {"communication", "Disabled"}}),
-      testing::HasSubstr("contradicts communication: Disabled"));
-  EXPECT_THAT(wrong({{"compression", 8}}), testing::HasSubstr("compression: 8 is not a string"));
-  EXPECT_EQ(wrong({{"compression", "Disabled"}, {"mode", "Disabled"}}), "");
+  EXPECT_THAT(wrong({{"compression", fp16}, {"numerics", "Lossy"}, {"communication", "Disabled"}}),
+              testing::HasSubstr("contradicts communication: Disabled"));
+  EXPECT_EQ(wrong({{"compression", off}, {"mode", "Disabled"}}), "");
 }
 
 TEST(Precision, RefusedWhereItContradicts) {
@@ -225,8 +259,9 @@ TEST(RuntimeProfile, BadOneNamesTheField) {
   EXPECT_THAT(wrong({{"metadata", named}, {"spec", {{"acceleration", {{"loader", "On"}}}}}}),
               testing::HasSubstr(
                   "spec.acceleration.loader: \"On\" is not known; write one of Auto, Disabled"));
-  EXPECT_THAT(wrong({{"metadata", named}, {"spec", {{"acceleration", {{"profileRef", "q"}}}}}}),
-              testing::HasSubstr("spec.acceleration.profileRef"));
+  EXPECT_THAT(
+      wrong({{"metadata", named}, {"spec", {{"acceleration", {{"runtimeProfileName", "q"}}}}}}),
+      testing::HasSubstr("spec.acceleration.runtimeProfileName"));
   EXPECT_THAT(wrong({{"metadata", named}, {"spec", {{"numerics", "Bitwise"}}}}),
               testing::HasSubstr("spec.numerics"));
   EXPECT_THAT(wrong({{"metadata", {{"name", 7}}}}), testing::HasSubstr("metadata.name"));

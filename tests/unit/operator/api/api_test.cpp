@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "operator/api/containers.hpp"
 #include "operator/api/parse.hpp"
+#include "operator/api/template/containers.hpp"
 #include "operator/api/validate.hpp"
 #include "tests/unit/operator/api/job_document.hpp"
 
@@ -30,13 +30,11 @@ TEST(Parse, ReadsEveryField) {
   auto& spec = document["spec"];
   spec["framework"] = {
       {"type", "Custom"}, {"processesPerReplica", "Auto"}, {"launcher", "Passthrough"}};
-  spec["scheduling"] = {{"queue", "q"},
-                        {"priorityClassName", "high"},
-                        {"gangTimeout", "90s"},
-                        {"exclusiveNodes", true}};
+  spec["scheduling"] = {
+      {"queue", "q"}, {"priorityClassName", "high"}, {"gangTimeout", "90s"}, {"podsPerNode", 2}};
   spec["failurePolicy"] = {
       {"maxRestarts", 0}, {"backoff", "5s"}, {"gracePeriod", "1m"}, {"forceDeleteAfter", "2m"}};
-  spec["acceleration"] = {{"profileRef", "quick"},
+  spec["acceleration"] = {{"runtimeProfileName", "quick"},
                           {"mode", "Manual"},
                           {"numerics", "Bitwise"},
                           {"loader", "Auto"},
@@ -55,7 +53,7 @@ TEST(Parse, ReadsEveryField) {
   EXPECT_EQ(job->spec.framework.launcher, api::FrameworkLauncher::kPassthrough);
   EXPECT_EQ(job->spec.scheduling.priority_class_name, "high");
   EXPECT_EQ(job->spec.scheduling.gang_timeout, std::chrono::seconds(90));
-  EXPECT_TRUE(job->spec.scheduling.exclusive_nodes);
+  EXPECT_EQ(job->spec.scheduling.pods_per_node, 2);
   EXPECT_EQ(job->spec.failure_policy.max_restarts, 0);
   EXPECT_EQ(job->spec.failure_policy.backoff, std::chrono::seconds(5));
   EXPECT_EQ(job->spec.failure_policy.force_delete_after, std::chrono::minutes(2));
@@ -119,7 +117,6 @@ TEST(Parse, NamesFieldValueAndRemedy) {
        {{"gpuDirect", "Off"}},
        "spec.network.gpuDirect: \"Off\" is not known; write one of Required, Preferred, Disabled"},
       {"/spec/network", {{"transport", "RDMA"}}, "spec.network.transport: is an unknown field"},
-      {"/spec/elastic", {{"role", "w"}}, "spec.elastic: is an unknown field"},
       {"/metadata/name", "1digits", "metadata.name: \"1digits\" cannot name a job"},
       {"/kind", "PyTorchJob", "kind: \"PyTorchJob\" is not known; write TrainingJob"},
   };

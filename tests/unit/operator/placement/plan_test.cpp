@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "operator/plan/job/outcome.hpp"
-#include "operator/plan/placement/scheduler.hpp"
+#include "operator/plan/queue/scheduler.hpp"
 #include "operator/status/phase.hpp"
 
 namespace paceline::plan {
@@ -30,8 +30,7 @@ struct Fleet {
                     ns,
                     priority,
                     WallTime(std::chrono::seconds(1000 - age_seconds)),
-                    {need(pods, cpu)},
-                    false};
+                    {need(pods, cpu)}};
     input.now = WallTime(std::chrono::seconds(1000));
     input.queued.push_back(std::move(gang));
   }
@@ -170,13 +169,13 @@ TEST(Scheduler, ALongQueueSearchesTheNodesOnceForEachShapeOfGang) {
     fleet.run("r" + std::to_string(i), "n" + std::to_string(i), 4, i % 2);
   for (int i = 0; i < kGangs; ++i)
     fleet.queue("q" + std::to_string(i), kRunning - i % kShapes, 4, 1, i);
-  std::size_t searches = 0;
-  const auto output = schedule(fleet.input, &searches);
+  PassNotes notes;
+  const auto output = schedule(fleet.input, &notes);
   EXPECT_EQ(output.waiting.size(), static_cast<std::size_t>(kGangs));
   // Each shape once as the cluster is and once as if nothing ran, and a few for the first gang,
   // which looks for others to preempt.
-  EXPECT_GE(searches, 2U * kShapes);
-  EXPECT_LE(searches, 2U * kShapes + 4U);
+  EXPECT_GE(notes.searches, 2U * kShapes);
+  EXPECT_LE(notes.searches, 2U * kShapes + 4U);
 }
 
 TEST(Scheduler, NodesWithFaultyGpusAreTakenLast) {
@@ -284,7 +283,7 @@ TEST(Scheduler, RequiredGpuDirectTakesOnlyNodesThatAreReady) {
   fleet.input.queued[0].needs[0].constraints.excluded = {"c"};
   const Waiting kept_off = schedule(fleet.input).waiting.at("picky");
   EXPECT_EQ(kept_off.reason, "GpuDirectNotReady");
-  EXPECT_NE(kept_off.message.find("1 where this job's preflight failed"), std::string::npos)
+  EXPECT_NE(kept_off.message.find("1 where this job failed"), std::string::npos)
       << kept_off.message;
   fleet.input.queued[0].needs[0].constraints.excluded.clear();
   // If the only ready node is full, the gang waits for it and says so.
@@ -359,6 +358,9 @@ TEST(Judgement, LauncherFirstThenExitCode) {
   EXPECT_EQ(judge(&pod).outcome, Outcome::kUnfit);
   EXPECT_EQ(judge(&pod).kind, "PreflightFailed");
   EXPECT_EQ(judge(&pod).message, "memlock fails");
+  pod = ended(68, "Error", R"({"version":1,"verdict":"ReplaceNode","message":"rank 1 hung"})");
+  EXPECT_EQ(judge(&pod).outcome, Outcome::kLost);
+  EXPECT_EQ(judge(&pod).kind, "ReplaceNode");
   pod = ended(67, "Error", "not json");
   EXPECT_EQ(judge(&pod).message, "pod p lacks what the job requires of it");
   pod = ended(66, "Error", "not json");

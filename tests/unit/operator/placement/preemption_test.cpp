@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "operator/plan/placement/headroom.hpp"
-#include "operator/plan/placement/scheduler.hpp"
+#include "operator/plan/queue/scheduler.hpp"
 
 namespace paceline::plan {
 namespace {
 
 constexpr int kNodes = 6;
+constexpr int kNodesOfLeaf = 3;
 constexpr int kCpus = 8;
 constexpr int kFleets = 2000;
 
@@ -30,11 +31,14 @@ class CrowdedFleet {
       view.unschedulable = any(0, 9) == 0;
       view.allocatable.cpu = kCpus * 1000;
       view.allocatable.pods = 110000;
+      view.domains[static_cast<std::size_t>(Level::kLeaf)] = std::to_string(i / kNodesOfLeaf);
     }
     for (const auto& view : nodes_) input.rooms.push_back({&view, view.allocatable});
     for (int i = 0, gangs = any(2, 14); i < gangs; ++i) run("r" + std::to_string(i));
     const std::string name = "waits";
-    input.queued.push_back({name, name, "default", "default", 5, {}, {}, any(0, 3) == 0});
+    input.queued.push_back({name, name, "default", "default", 5, {}, {}});
+    if (any(0, 3) == 0) input.queued.back().pods_per_node = any(1, 2);
+    if (seed % 3 == 0) input.queued[0].required = Level::kLeaf;
     for (int roles = any(1, 4) == 4 ? 2 : 1; roles > 0; --roles)
       input.queued[0].needs.push_back(
           {"role" + std::to_string(roles), amount(any(1, kCpus)), {}, any(1, 5)});
@@ -82,10 +86,12 @@ bool fits_without(const SchedulerInput& input, const std::set<std::string>& stop
   }
   const QueuedGang& gang = input.queued[0];
   Allowances allowances;
-  const bool fits = place(gang.needs, gang.exclusive_nodes, rooms, allowances).has_value();
-  const Headroom headroom(gang.needs, gang.exclusive_nodes, rooms, allowances);
-  if (!fits && gang.needs.size() == 1) {
-    EXPECT_FALSE(headroom.enough());
+  const Ask ask{gang.needs, gang.pods_per_node, gang.required};
+  const Topology topology(rooms);
+  const Headroom headroom(ask, rooms, topology, allowances);
+  const bool fits = place(ask, rooms, topology, allowances).has_value();
+  if (gang.needs.size() == 1) {
+    EXPECT_EQ(fits, headroom.enough());
   }
   return fits;
 }

@@ -139,6 +139,10 @@ def told(measured: Measured) -> str:
     )
 
 
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _why_none(measured: Measured, machine: Machine) -> str:
     taking = TAKING + measured.payload / COPYING
     if measured.waited <= 2 * taking:
@@ -149,11 +153,11 @@ def _why_none(measured: Measured, machine: Machine) -> str:
     if measured.working > measured.making / 2 and measured.starved > STARVED:
         return (
             f"its processors are busy: for {measured.starved:.0%} of the time the program was ready"
-            f" to run and had none, and {told(measured)}"
+            f" to run and had none. {_sentence(told(measured))}"
         )
     if measured.working > measured.making / 2 and idle(measured, machine) < 0.5:
         return (
             f"its {machine.processors:.3g} processors are busy: the rest of a step uses"
-            f" {measured.busy:.1f} of them, and {told(measured)}"
+            f" {measured.busy:.1f} of them. {_sentence(told(measured))}"
         )
     return f"the predicted gain is below {LEAST_GAIN - 1:.0%}: {told(measured)}"

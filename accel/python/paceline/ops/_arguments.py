@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of arguments. Each error names the argument, its value, and what to pass instead."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, Union
+
+import torch
+
+Tensor = torch.Tensor
+Offsets = Union[Tensor, Sequence[int]]
+HALVES = (torch.float16, torch.bfloat16)
+MOST = 2**31 - 1  # rows that the library counts
+
+
+def tensor(name: str, value: Any, *shape: int | str) -> Tensor:
+    """Returns the tensor if it has this shape, where a word stands for any size."""
+    wanted = f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name} is a {type(value).__name__}: pass a tensor of shape {wanted}")
+    fits = value.dim() == len(shape) and all(
+        isinstance(size, str) or size == own for size, own in zip(shape, value.shape)
+    )
+    if not fits:
+        raise ValueError(f"{name} has shape {tuple(value.shape)}: pass one of shape {wanted}")
+    if value.numel() > 0 and value.layout is not torch.strided:
+        raise ValueError(f"{name} has layout {value.layout}: pass {name}.to_dense()")
+    return value
+
+
+def floats(name: str, value: Any, *shape: int | str) -> Tensor:
+    """A tensor of floating-point numbers, without its gradient."""
+    found = tensor(name, value, *shape)
+    if not found.is_floating_point():
+        raise TypeError(f"{name} has dtype {found.dtype}: pass {name}.float()")
+    return found.detach()
+
+
+def integers(name: str, value: Any, *shape: int | str) -> Tensor:
+    """A tensor of whole numbers, as int64."""
+    found = tensor(name, value, *shape)
+    if found.is_floating_point() or found.is_complex() or found.dtype is torch.bool:
+        raise TypeError(f"{name} has dtype {found.dtype}: pass {name}.long()")
+    return found.detach().to(torch.int64)
+
+
+def as_float32(value: float) -> float:
+    """The nearest number of 32 bits."""
+    return float(ctypes.c_float(value).value)
+
+
+def real(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {value!r}: pass a number") from None
+
+
+def number(
+    name: str,
+    value: Any,
+    least: float = -math.inf,
+    *,
+    open_end: bool = False,
+    narrow: bool = False,
+) -> float:
+    """A finite number of at least `least`, or above it. With `narrow` it is so in float32, too."""
+    found = real(name, value)
+    bound = "" if least == -math.inf else f" {'above' if open_end else 'of at least'} {least:g}"
+    for own, where in ((found, ""), (as_float32(found) if narrow else found, " in float32")):
+        low = own > least if open_end else own >= least
+        if not (low and math.isfinite(own)):
+            shown = f"{value}, which is {own:g}{where}" if where else value
+            raise ValueError(f"{name} is {shown}: pass a finite number{bound}{where}")
+    return found
+
+
+def whole(name: str, value: Any, least: int = 1, most: int = MOST, other: str = "") -> int:
+    """A whole number from `least` to `most`. `other` says what else may be passed."""
+    remedy = f"pass a whole number from {least} to {most}{other}"
+    try:
+        found = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}: {remedy}") from None
+    if not least <= found <= most:
+        raise ValueError(f"{name} is {found}: {remedy}")
+    return found
+
+
+def offsets_of(offsets: Offsets, total: int, of: str) -> list[int]:
+    """Where each group of rows begins, and the end. `of` names the rows."""
+    remedy = f"pass 0 and the running sums of the numbers of rows of {of}"
+    if isinstance(offsets, torch.Tensor):
+        found: list[Any] = integers("offsets", offsets, "groups + 1").tolist()
+    else:
+        try:
+            given = list(offsets)
+        except TypeError:
+            raise TypeError(f"offsets is a {type(offsets).__name__}: {remedy}") from None
+        found = [whole(f"offsets[{i}]", each, 0, max(MOST, total)) for i, each in enumerate(given)]
+    if len(found) == 0:
+        raise ValueError(f"offsets is empty: {remedy}")
+    if found[0] != 0:
+        raise ValueError(f"offsets starts with {found[0]}: {remedy}")
+    for i, (begin, end) in enumerate(zip(found, found[1:])):
+        if end < begin:
+            raise ValueError(f"offsets falls from {begin} to {end} at {i + 1}: {remedy}")
+    if found[-1] != total:
+        raise ValueError(f"offsets ends with {found[-1]}, but {of} has {total} rows: {remedy}")
+    at_most(total, f"{of} has {total} rows")
+    return found
+
+
+def at_most(size: int, text: str) -> None:
+    """Refuses sizes that the library cannot count. `text` names the size."""
+    if size > MOST:
+        raise ValueError(f"{text}: pass at most {MOST} a call")
+
+
+def alike(first: str, base: Tensor, others: dict[str, Tensor]) -> None:
+    """Refuses tensors on another device than the first."""
+    for name, other in others.items():
+        if other.device != base.device:
+            raise ValueError(
+                f"{name} is on {other.device} and {first} on {base.device}:"
+                f" pass {name}.to({str(base.device)!r})"
+            )
+
+
+def computed_in(base: Tensor) -> torch.dtype:
+    """The dtype that the operator computes in."""
+    return torch.float32 if base.dtype in HALVES else base.dtype

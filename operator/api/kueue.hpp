@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an admission of Kueue means for the pods of one role. Values.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace paceline::api {
+
+inline constexpr const char* kKueueQueueLabel = "kueue.x-k8s.io/queue-name";
+inline constexpr const char* kKueuePriorityLabel = "kueue.x-k8s.io/priority-class";
+
+/// Annotation of a job's Workload: api::sized_fingerprint of the spec that it was made for.
+inline constexpr const char* kSpecAnnotation = "paceline.dev/spec";
+
+using NodeLabels = std::vector<std::pair<std::string, std::string>>;
+
+/// So many pods of the role go to nodes with these labels.
+struct PodShare {
+  NodeLabels labels;
+  int pods = 0;
+  bool operator==(const PodShare&) const = default;
+};
+
+struct PodGrant {
+  NodeLabels node_selector;                              // of flavors and admission checks
+  nlohmann::json tolerations = nlohmann::json::array();  // of flavors and admission checks
+  nlohmann::json labels = nlohmann::json::object();      // of admission checks
+  nlohmann::json annotations = nlohmann::json::object();
+  std::vector<PodShare> shares;  // the topology assignment; empty: any node that fits
+  bool operator==(const PodGrant&) const = default;
+};
+
+}  // namespace paceline::api

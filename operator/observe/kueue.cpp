@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/observe/kueue.hpp"
+
+#include <algorithm>
+
+#include "operator/observe/project.hpp"
+
+namespace paceline::observe {
+namespace {
+
+using kube::at;
+using kube::items;
+using simdjson::dom::element;
+
+constexpr std::int64_t kMostPods = 100'000;  // more than any job has
+
+nlohmann::json document(const simdjson::simdjson_result<element>& value,
+                        const nlohmann::json& otherwise) {
+  element found;
+  if (value.get(found) != simdjson::SUCCESS) return otherwise;
+  nlohmann::json read = nlohmann::json::parse(simdjson::minify(found), nullptr, false);
+  return read.type() == otherwise.type() ? read : otherwise;
+}
+
+api::NodeLabels labels(const simdjson::simdjson_result<element>& map) {
+  api::NodeLabels labels;
+  for (const auto field : kube::fields(map))
+    labels.emplace_back(std::string(field.key), std::string(text(field.value)));
+  return labels;
+}
+
+/// The value of one topology level for the domain `index` of a slice.
+std::string level_value(const element& level, std::size_t index) {
+  if (const std::string_view all = text(at(level, "universal")); !all.empty())
+    return std::string(all);
+  std::string value(text(at(level, "individual", "prefix")));
+  std::size_t i = 0;
+  for (const element root : items(at(level, "individual", "roots"))) {
+    if (i++ == index) value += text(root);
+  }
+  return value += text(at(level, "individual", "suffix"));
+}
+
+std::vector<api::PodShare> read_topology(const simdjson::simdjson_result<element>& assignment) {
+  std::vector<std::string> keys;
+  for (const element key : items(at(assignment, "levels"))) keys.emplace_back(text(key));
+  std::vector<api::PodShare> shares;
+  for (const element slice : items(at(assignment, "slices"))) {
+    std::vector<int> counts;
+    for (const element count : items(at(slice, "podCounts", "individual")))
+      counts.push_back(static_cast<int>(std::clamp<std::int64_t>(
+          kube::number(simdjson::simdjson_result<element>(element(count))), 0, kMostPods)));
+    const std::int64_t each = kube::number(at(slice, "podCounts", "universal"));
+    const std::int64_t domains =
+        std::clamp<std::int64_t>(kube::number(at(slice, "domainCount")), 0, kMostPods);
+    if (counts.empty())
+      counts.assign(static_cast<std::size_t>(domains),
+                    static_cast<int>(std::clamp<std::int64_t>(each, 0, kMostPods)));
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      api::PodShare& share = shares.emplace_back();
+      share.pods = counts[i];
+      std::size_t level = 0;
+      for (const element values : items(at(slice, "valuesPerLevel"))) {
+        if (level < keys.size()) share.labels.emplace_back(keys[level], level_value(values, i));
+        ++level;
+      }
+    }
+  }
+  return shares;
+}
+
+RoleAdmission& admission_of(std::vector<RoleAdmission>& roles, std::string_view role) {
+  const auto known = std::ranges::find(roles, role, &RoleAdmission::role);
+  if (known != roles.end()) return *known;
+  RoleAdmission& added = roles.emplace_back();
+  added.role = role;
+  return added;
+}
+
+void read_admission(const element& workload, WorkloadView& view) {
+  for (const element set : items(at(workload, "status", "admission", "podSetAssignments"))) {
+    RoleAdmission& role = admission_of(view.roles, text(at(set, "name")));
+    for (const auto flavor : kube::fields(at(set, "flavors"))) {
+      const std::string name(text(flavor.value));
+      if (std::ranges::find(role.flavors, name) == role.flavors.end()) role.flavors.push_back(name);
+    }
+    role.grant.shares = read_topology(at(set, "topologyAssignment"));
+  }
+  for (const element check : items(at(workload, "status", "admissionChecks"))) {
+    for (const element update : items(at(check, "podSetUpdates"))) {
+      api::PodGrant& grant = admission_of(view.roles, text(at(update, "name"))).grant;
+      const api::NodeLabels selector = labels(at(update, "nodeSelector"));
+      grant.node_selector.insert(grant.node_selector.end(), selector.begin(), selector.end());
+      for (auto& toleration : document(at(update, "tolerations"), nlohmann::json::array()))
+        grant.tolerations.push_back(std::move(toleration));
+      grant.labels.update(document(at(update, "labels"), nlohmann::json::object()));
+      grant.annotations.update(document(at(update, "annotations"), nlohmann::json::object()));
+    }
+  }
+}
+
+void read_conditions(const element& workload, WorkloadView& view) {
+  std::string no_quota;
+  std::string not_admitted;  // while quota is reserved: the admission checks
+  for (const element condition : items(at(workload, "status", "conditions"))) {
+    const std::string_view type = text(at(condition, "type"));
+    const bool is_true = text(at(condition, "status")) == "True";
+    if (type == "QuotaReserved") view.quota_reserved = is_true;
+    if (type == "Admitted") view.admitted = is_true;
+    if (type == "Finished") view.finished = is_true;
+    if (type == "PodsReady") view.pods_ready = is_true;
+    if (type == "Evicted" && is_true) {
+      view.evicted = true;
+      view.eviction = text(at(condition, "reason"));
+      view.message = text(at(condition, "message"));
+    }
+    if (type == "QuotaReserved" && !is_true) no_quota = text(at(condition, "message"));
+    if (type == "Admitted" && !is_true) not_admitted = text(at(condition, "message"));
+  }
+  if (view.evicted && view.quota_reserved) return;
+  view.message = std::move(view.quota_reserved ? not_admitted : no_quota);
+}
+
+}  // namespace
+
+Result<WorkloadView> project_workload(std::string_view json) {
+  return with_json<WorkloadView>(json, [](const element& workload, WorkloadView& view) {
+    for (const element owner : items(at(workload, "metadata", "ownerReferences"))) {
+      if (text(at(owner, "kind")) != "TrainingJob" || !kube::boolean(at(owner, "controller")))
+        continue;
+      view.job_uid = text(at(owner, "uid"));
+      view.job_name = text(at(owner, "name"));
+    }
+    if (view.job_uid.empty()) return;  // another controller's: nothing of it is needed
+    view.queue = text(at(workload, "spec", "queueName"));
+    view.spec = text(at(workload, "metadata", "annotations", api::kSpecAnnotation));
+    view.deleting = !text(at(workload, "metadata", "deletionTimestamp")).empty();
+    read_conditions(workload, view);
+    read_admission(workload, view);
+  });
+}
+
+Result<LocalQueueView> project_local_queue(std::string_view json) {
+  return with_json<LocalQueueView>(json, [](const element&, LocalQueueView&) {});
+}
+
+Result<FlavorView> project_flavor(std::string_view json) {
+  return with_json<FlavorView>(json, [](const element& flavor, FlavorView& view) {
+    view.node_labels = labels(at(flavor, "spec", "nodeLabels"));
+    view.tolerations = document(at(flavor, "spec", "tolerations"), nlohmann::json::array());
+  });
+}
+
+}  // namespace paceline::observe

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job whose queue is a LocalQueue of Kueue. The operator owns a Workload for it, as Kueue's own
+// integrations do. Kueue admits or evicts the Workload, and nothing else decides about quota. An
+// admitted job is then placed like any other, on nodes of its flavors. After an eviction the job
+// keeps its attempts and waits for the next admission.
+#include "operator/api/elastic.hpp"
+#include "operator/plan/policies/policies.hpp"
+
+namespace paceline::plan {
+namespace {
+
+/// The Workload was made for the job as it is now.
+bool is_current(const Planner& planner, const observe::WorkloadView& workload) {
+  return workload.spec == api::sized_fingerprint(planner.in.job.fingerprint, planner.spec) &&
+         workload.queue == planner.in.kueue.queue;
+}
+
+std::string why_waiting(const KueueSeen& kueue) {
+  const auto& workload = kueue.workload;
+  std::string where = "waits for quota in Kueue's LocalQueue " + kueue.queue;
+  if (workload == nullptr || workload->message.empty()) return where;
+  return where + ": " + workload->message;
+}
+
+}  // namespace
+
+bool waits_for_quota(Planner& planner) {
+  const KueueSeen& kueue = planner.in.kueue;
+  if (kueue.queue.empty()) return false;
+  const auto& workload = kueue.workload;
+  if (workload != nullptr && workload->grants() && is_current(planner, *workload)) return false;
+  planner.out.queued = false;
+  if (workload == nullptr && !kueue.queue_exists) {
+    planner.set(status::kPlaced, false, "LocalQueueNotFound",
+                "Kueue's LocalQueue " + kueue.queue +
+                    " does not exist in this namespace; create it, or change the label " +
+                    api::kKueueQueueLabel);
+    return true;
+  }
+  if (workload == nullptr) planner.out.workload_step = WorkloadStep::kCreate;
+  planner.set(status::kPlaced, false, "WaitingForKueue", why_waiting(kueue));
+  planner.set(status::kQuotaReserved, false, "WaitingForKueue", why_waiting(kueue));
+  return true;
+}
+
+bool quota_lost(Planner& planner) {
+  // A job that was placed before its queue became Kueue's keeps its placement.
+  if (planner.status().workload.empty()) return false;
+  const auto& workload = planner.in.kueue.workload;
+  if (workload != nullptr && workload->grants()) return false;
+  const bool evicted = workload != nullptr && workload->evicted;
+  const std::string reason = evicted && workload->eviction == "Preempted" ? "Preempted" : "Evicted";
+  const std::string why = evicted ? workload->eviction + ": " + workload->message
+                                  : "Workload " + planner.status().workload +
+                                        (workload == nullptr ? " was deleted" : " lost its quota");
+  planner.unplace(reason, "Kueue evicted the job (" + why + ")", false);
+  planner.out.queued = false;
+  return true;
+}
+
+void tend_workload(Planner& planner) {
+  const auto& workload = planner.in.kueue.workload;
+  if (workload == nullptr || workload->deleting) return;
+  const bool stopped = !planner.any_live_pod() && planner.out.creates.empty();
+  const api::JobStatus& job = planner.status();
+  WorkloadStep& step = planner.out.workload_step;
+  if (job.finished()) {
+    if (!workload->finished && stopped) step = WorkloadStep::kFinish;
+    return;
+  }
+  if (job.placed()) {
+    if (job.workload.empty() || !workload->grants()) return;
+    const bool ready = job.is_true(status::kRunning);
+    if (ready != workload->pods_ready)
+      step = ready ? WorkloadStep::kReady : WorkloadStep::kNotReady;
+    return;
+  }
+  // Quota is given back when no pod uses it any more.
+  if (!stopped) return;
+  const bool wanted = !planner.in.kueue.queue.empty() && !planner.spec.suspend &&
+                      planner.in.job.errors.empty() && !workload->finished;
+  if (!wanted || !is_current(planner, *workload)) {
+    step = WorkloadStep::kDelete;
+  } else if (workload->evicted && workload->quota_reserved) {
+    step = WorkloadStep::kRelease;
+  }
+}
+
+}  // namespace paceline::plan

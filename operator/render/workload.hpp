@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Workload (kueue.x-k8s.io/v1beta2) by which Kueue decides on a job's quota. It has one pod set
+// for each role. Pure.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "operator/api/training_job.hpp"
+
+namespace paceline::render {
+
+/// The priority that Kueue gives the job.
+struct WorkloadPriority {
+  std::string name;       // empty: no class
+  bool of_kueue = false;  // a WorkloadPriorityClass, else a PriorityClass
+  int value = 0;
+};
+
+std::string workload_name(const api::TrainingJob& job);
+
+/// `pod_priority`: the PriorityClass of the pods; empty: none.
+nlohmann::json render_workload(const api::TrainingJob& job, const WorkloadPriority& priority,
+                               const std::string& pod_priority);
+
+}  // namespace paceline::render

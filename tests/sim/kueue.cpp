@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/sim/kueue.hpp"
+
+#include <array>
+#include <stdexcept>
+#include <string>
+
+#include "common/kube/api/kueue.hpp"
+
+namespace paceline::sim {
+namespace {
+
+using nlohmann::json;
+
+bool holds(const json& workload, const char* type) {
+  for (const json& condition : workload.value("/status/conditions"_json_pointer, json::array())) {
+    if (condition["type"] == type) return condition["status"] == "True";
+  }
+  return false;
+}
+
+json with(const json& workload, const char* type, bool value, const char* reason) {
+  json list = json::array();
+  for (const json& condition : workload.value("/status/conditions"_json_pointer, json::array())) {
+    if (condition["type"] != type) list.push_back(condition);
+  }
+  list.push_back({{"type", type},
+                  {"status", value ? "True" : "False"},
+                  {"reason", reason},
+                  {"message", ""},
+                  {"lastTransitionTime", "2026-01-01T00:00:00Z"}});
+  return list;
+}
+
+int pods_of(const json& workload) {
+  int pods = 0;
+  for (const json& set : workload["spec"]["podSets"]) pods += set["count"].get<int>();
+  return pods;
+}
+
+}  // namespace
+
+Kueue::Kueue(kube::FakeCluster& cluster, Chaos& chaos) : cluster_(cluster), chaos_(chaos) {}
+
+void Kueue::start(kube::Api& api, int pods) {
+  pods_ = pods;
+  const json queue = {{"apiVersion", kube::kLocalQueues.api_version()},
+                      {"kind", "LocalQueue"},
+                      {"metadata", {{"name", kKueueQueue}, {"namespace", "default"}}}};
+  if (!api.create(kube::kLocalQueues, "default", queue.dump()))
+    throw std::runtime_error("cannot create a LocalQueue");
+}
+
+void Kueue::write(const json& workload, json status) {
+  cluster_.poke(kube::kKueueWorkloads, "default",
+                workload["metadata"]["name"].get_ref<const std::string&>(),
+                json{{"status", std::move(status)}}.dump());
+}
+
+void Kueue::act() {
+  if (pods_ == 0) return;
+  int used = 0;
+  std::vector<json> waiting;
+  for (const std::string& text : cluster_.objects(kube::kKueueWorkloads)) {
+    json workload = json::parse(text);
+    if (holds(workload, "Finished")) continue;
+    if (!holds(workload, "QuotaReserved")) {
+      waiting.push_back(std::move(workload));
+      continue;
+    }
+    used += pods_of(workload);
+    if (!holds(workload, "Evicted") && chaos_.chance(chaos_.rates.kueue_evict))
+      write(workload, {{"conditions", with(workload, "Evicted", true, "Preempted")}});
+  }
+  for (json& workload : waiting) {
+    if (used + pods_of(workload) > pods_) continue;
+    used += pods_of(workload);
+    for (const char* type : {"QuotaReserved", "Admitted"})
+      workload["status"]["conditions"] = with(workload, type, true, "Admitted");
+    write(workload, {{"admission", {{"clusterQueue", "all"}}},
+                     {"conditions", with(workload, "Evicted", false, "QuotaReserved")}});
+  }
+}
+
+}  // namespace paceline::sim

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An unmodified Trainer saves at the step that the launchers have agreed on. The test plays the
+launcher: the request is there before the program starts.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = ROOT / "accel" / "python"
+AGREED = 5
+
+PROGRAM = """
+import sys
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+tokens = torch.randint(0, 64, (16, 16))
+trainer = Trainer(
+    model=GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer=1, n_head=2)),
+    args=TrainingArguments(
+        output_dir="output", use_cpu=True, max_steps=8, per_device_train_batch_size=4,
+        save_strategy=sys.argv[1], save_steps=1000, report_to=[], disable_tqdm=True,
+    ),
+    train_dataset=[{"input_ids": row, "labels": row} for row in tokens],
+)
+trainer.train(resume_from_checkpoint=len(sys.argv) > 2)
+print("trained to step", trainer.state.global_step)
+"""
+
+
+def train(folder: Path, *arguments: str) -> str:
+    (folder / "train.py").write_text(PROGRAM)
+    request = folder / "saves" / "request"
+    request.parent.mkdir(exist_ok=True)
+    request.write_bytes(struct.pack("=QQQ", 1, AGREED, 1).ljust(64, b"\0"))
+    environment = {
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "PACELINE_SAVE_REQUEST": str(request),
+        "PYTHONPATH": f"{PYTHON / 'site'}:{PYTHON}",
+    }
+    done = subprocess.run(
+        [sys.executable, "train.py", *arguments],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def told(folder: Path) -> list[tuple[int, ...]]:
+    files = [file for file in (folder / "saves").iterdir() if file.name != "request"]
+    return [struct.unpack("=QQQ", file.read_bytes()) for file in files]
+
+
+@pytest.mark.parametrize(("strategy", "saved"), [("steps", True), ("no", False)])
+def test_a_trainer_that_saves_saves_at_the_agreed_step(
+    tmp_path: Path, strategy: str, saved: bool
+) -> None:
+    output = train(tmp_path, strategy)
+    assert "trained to step 8" in output
+    assert (tmp_path / "output" / f"checkpoint-{AGREED}").exists() == saved, output
+    assert told(tmp_path) == ([(AGREED, AGREED + 1, 1)] if saved else [])
+
+
+def test_it_resumes_from_there(tmp_path: Path) -> None:
+    train(tmp_path, "steps")
+    (tmp_path / "output" / "checkpoint-8").rename(tmp_path / "the last one")
+    assert "trained to step 8" in train(tmp_path, "steps", "resume")

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job that waits asks for nodes by a ProvisioningRequest or by CapacityBuffers, where they are
+// served and somebody answers.
+#include <gtest/gtest.h>
+
+#include "tests/unit/operator/controller_bench.hpp"
+
+namespace paceline::apply {
+namespace {
+
+using nlohmann::json;
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+constexpr kube::Resource kRequests{"autoscaling.x-k8s.io", "v1", "provisioningrequests",
+                                   "ProvisioningRequest"};
+constexpr kube::Resource kBuffers{"autoscaling.x-k8s.io", "v1beta1", "capacitybuffers",
+                                  "CapacityBuffer"};
+
+/// Discovery, as a cluster with these resources of autoscaling.x-k8s.io answers.
+void serve(ControllerBench& bench, const std::string& requests, const std::string& buffers) {
+  bench.cluster().set_faults([=](const http::Request& request) -> std::optional<kube::Fault> {
+    const auto resources = [](const std::string& name) {
+      return name.empty() ? json::array() : json::array({{{"name", name}}});
+    };
+    const std::string group = "/apis/autoscaling.x-k8s.io";
+    json body;
+    if (request.target == group)
+      body["versions"] = {{{"version", "v1"}}, {{"version", "v1beta1"}}};
+    else if (request.target == group + "/v1")
+      body["resources"] = resources(requests);
+    else if (request.target == group + "/v1beta1")
+      body["resources"] = resources(buffers);
+    else
+      return std::nullopt;
+    return kube::Fault{.status = 200, .body = body.dump()};
+  });
+}
+
+json asks_by(const char* provision) { return {{"scheduling", {{"provision", provision}}}}; }
+
+std::vector<json> all(ControllerBench& bench, const kube::Resource& resource) {
+  std::vector<json> list;
+  for (const std::string& text : bench.cluster().objects(resource))
+    list.push_back(json::parse(text));
+  return list;
+}
+
+void answer(ControllerBench& bench, const kube::Resource& resource, const std::string& name,
+            const json& condition) {
+  bench.cluster().poke(resource, "default", name,
+                       json{{"status", {{"conditions", json::array({condition})}}}}.dump());
+  bench.advance(seconds(16));
+}
+
+std::string told(const ControllerBench& bench) {
+  return bench.job("j")["status"].value("message", "");
+}
+
+TEST(NodeRequests, ARunningElasticJobAsksForTheReplicasThatItLacks) {
+  for (const char* way : {"ProvisioningRequest", "CapacityBuffer"}) {
+    ControllerBench bench;
+    serve(bench, "provisioningrequests", "capacitybuffers");
+    bench.add_node("n0", 4);
+    json spec = asks_by(way);
+    const json container = {{"name", "trainer"},
+                            {"image", "i"},
+                            {"command", {"train"}},
+                            {"resources", {{"requests", {{"cpu", 2}}}}}};
+    const json pod = {{"spec", {{"containers", json::array({container})}}}};
+    spec["roles"] = json::array(
+        {{{"name", "s"}, {"kind", "ParameterServer"}, {"replicas", 1}, {"template", pod}},
+         {{"name", "w"}, {"template", pod}}});
+    spec["elastic"] = {{"role", "w"}, {"replicas", 3}, {"minReplicas", 1}, {"maxReplicas", 3}};
+    bench.add_job("j", spec);
+    bench.settle();
+    bench.advance(minutes(6));
+    const bool request = way == std::string("ProvisioningRequest");
+    const kube::Resource& resource = request ? kRequests : kBuffers;
+    const std::vector<json> asked = all(bench, resource);
+    ASSERT_EQ(asked.size(), 1U) << way << bench.job("j")["status"].dump(1);
+    if (request) {
+      EXPECT_EQ(asked[0]["spec"]["podSets"].size(), 1U);
+      EXPECT_EQ(asked[0]["spec"]["podSets"][0]["count"], 2);
+    } else {
+      EXPECT_EQ(asked[0]["metadata"]["name"], "j-w-nodes");
+      EXPECT_EQ(asked[0]["spec"]["replicas"], 2);
+    }
+    bench.advance(seconds(16));
+    EXPECT_EQ(all(bench, resource).size(), 1U) << "reading it finds the one that exists";
+    bench.add_node("n1", 4);
+    bench.settle();
+    EXPECT_EQ(bench.job("j")["status"]["ready"], "4/4") << bench.job("j")["status"].dump(1);
+    EXPECT_TRUE(all(bench, resource).empty());
+  }
+}
+
+TEST(NodeRequests, AProvisioningRequestIsForTheWholeGangAndGoesWhenItStarts) {
+  ControllerBench bench;
+  serve(bench, "provisioningrequests", "");
+  bench.add_job("j", asks_by("ProvisioningRequest"));
+  bench.settle();
+  bench.advance(seconds(6));
+  ASSERT_EQ(all(bench, kRequests).size(), 1U) << told(bench);
+  const json request = all(bench, kRequests)[0];
+  EXPECT_EQ(request["metadata"]["name"], "j-nodes");
+  EXPECT_EQ(request["metadata"]["ownerReferences"][0]["name"], "j");
+  EXPECT_EQ(request["spec"]["podSets"],
+            json::parse(R"([{"count": 2, "podTemplateRef": {"name": "j-w-nodes"}}])"));
+  const json made = all(bench, kube::kPodTemplates).at(0);
+  EXPECT_EQ(made["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"], "1");
+  EXPECT_TRUE(bench.placeholders("j").empty());
+  EXPECT_NE(told(bench).find("by a ProvisioningRequest, and has not answered yet"),
+            std::string::npos)
+      << told(bench);
+  answer(bench, kRequests, "j-nodes",
+         {{"type", "Accepted"}, {"status", "True"}, {"message", "looking for nodes"}});
+  EXPECT_NE(told(bench).find("Accepted: looking for nodes"), std::string::npos) << told(bench);
+
+  bench.add_node("n0", 4);
+  bench.settle();
+  EXPECT_EQ(bench.job("j")["status"]["phase"], "Running");
+  EXPECT_TRUE(all(bench, kRequests).empty());
+  EXPECT_TRUE(all(bench, kube::kPodTemplates).empty());
+}
+
+TEST(NodeRequests, WhatTakesThemAway) {
+  const struct {
+    const char* name;
+    std::function<void(ControllerBench&)> event;
+  } cases[] = {
+      {"the job is deleted", [](ControllerBench& bench) { bench.remove_job("j"); }},
+      {"it is suspended",
+       [](ControllerBench& bench) { bench.patch_job("j", {{"spec", {{"suspend", true}}}}); }},
+      {"it is suspended while no operator runs",
+       [](ControllerBench& bench) {
+         bench.patch_job("j", {{"spec", {{"suspend", true}}}});
+         bench.restart_operator();
+       }},
+  };
+  for (const auto& [name, event] : cases) {
+    ControllerBench bench;
+    serve(bench, "", "capacitybuffers");
+    bench.add_job("j", asks_by("CapacityBuffer"));
+    bench.settle();
+    bench.advance(seconds(6));
+    ASSERT_EQ(all(bench, kBuffers).size(), 1U) << name << ": " << told(bench);
+    EXPECT_EQ(all(bench, kBuffers)[0]["spec"]["replicas"], 2) << name;
+    event(bench);
+    bench.settle();
+    EXPECT_TRUE(all(bench, kBuffers).empty()) << name;
+    EXPECT_TRUE(all(bench, kube::kPodTemplates).empty()) << name;
+  }
+}
+
+TEST(NodeRequests, AutoGoesOnWhenNobodyAnswers) {
+  ControllerBench bench;
+  serve(bench, "provisioningrequests", "");
+  bench.create(kube::kConfigMaps, "kube-system",
+               {{"metadata", {{"name", "cluster-autoscaler-status"}}}});
+  bench.add_job("j", asks_by("Auto"));
+  bench.settle();
+  bench.advance(seconds(6));
+  EXPECT_EQ(all(bench, kRequests).size(), 1U) << told(bench);
+  for (int i = 0; i < 6; ++i) bench.advance(seconds(16));
+  EXPECT_TRUE(all(bench, kRequests).empty());
+  EXPECT_EQ(bench.placeholders("j").size(), 2U) << told(bench);
+}
+
+TEST(NodeRequests, ARequestThatFailedIsMadeAgainAfterAWhile) {
+  ControllerBench bench;
+  serve(bench, "provisioningrequests", "");
+  bench.add_job("j", asks_by("ProvisioningRequest"));
+  bench.settle();
+  bench.advance(seconds(6));
+  const json before = all(bench, kRequests).at(0)["metadata"]["uid"];
+  answer(bench, kRequests, "j-nodes",
+         {{"type", "Failed"}, {"status", "True"}, {"message", "no capacity in any zone"}});
+  EXPECT_NE(told(bench).find("Failed: no capacity in any zone"), std::string::npos) << told(bench);
+  EXPECT_EQ(all(bench, kRequests).at(0)["metadata"]["uid"], before);
+  bench.advance(minutes(6));
+  bench.settle();
+  ASSERT_EQ(all(bench, kRequests).size(), 1U);
+  EXPECT_NE(all(bench, kRequests)[0]["metadata"]["uid"], before);
+}
+
+TEST(NodeRequests, WhatIsNotServedIsSaid) {
+  ControllerBench bench;
+  bench.add_job("j", asks_by("ProvisioningRequest"));
+  bench.settle();
+  bench.advance(seconds(6));
+  EXPECT_NE(told(bench).find("spec.scheduling.provision is ProvisioningRequest, which this cluster "
+                             "does not serve"),
+            std::string::npos)
+      << told(bench);
+}
+
+}  // namespace
+}  // namespace paceline::apply

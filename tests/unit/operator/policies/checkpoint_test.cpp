@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// What launchers tell of checkpoints before a pod goes, into status.checkpoint.
+#include <gtest/gtest.h>
+
+#include "operator/status/training.hpp"
+#include "tests/unit/operator/job_bench.hpp"
+
+namespace paceline::plan {
+namespace {
+
+using nlohmann::json;
+
+json saved(const json& step, const json& attempt) {
+  return {{"lastStep", step}, {"attempt", attempt}};
+}
+
+json told(const json& checkpoint) {
+  return {
+      {"version", 1}, {"verdict", "Terminated"}, {"phase", "Running"}, {"checkpoint", checkpoint}};
+}
+
+TEST(Checkpoint, ReportsAreReadLeniently) {
+  const auto read = [](const json& checkpoint) {
+    return status::read_report(told(checkpoint).dump())->checkpoint;
+  };
+  EXPECT_EQ(read(saved(12, 3)), saved(12, 3));
+  EXPECT_EQ(read({{"lastStep", 0}}), saved(0, 0));
+  for (const json& wrong :
+       {json(), json(1), json::object(), saved("12", 3), saved(-1, 3), saved(1e300, 3)})
+    EXPECT_TRUE(read(wrong).is_null()) << wrong.dump();
+}
+
+TEST(Checkpoint, OfALaterAttemptReplacesThatOfAnEarlierOne) {
+  EXPECT_EQ(status::later_checkpoint(json(), saved(5, 0)), saved(5, 0));
+  EXPECT_EQ(status::later_checkpoint(saved(5, 0), json()), saved(5, 0));
+  EXPECT_EQ(status::later_checkpoint(saved(5, 0), saved(2, 1)), saved(2, 1));
+  EXPECT_EQ(status::later_checkpoint(saved(2, 1), saved(5, 0)), saved(2, 1)) << "read late";
+}
+
+TEST(Checkpoint, IsShownFromRankZerosSummary) {
+  JobBench bench;
+  bench.run();
+  bench.memory.summary = status::read_report(told(saved(12, 0)).dump());
+  bench.settle();
+  EXPECT_EQ(bench.status().checkpoint, saved(12, 0));
+  bench.restart_operator();
+  bench.memory.summary = status::read_report(told(json()).dump());
+  bench.settle();
+  EXPECT_EQ(bench.status().checkpoint, saved(12, 0)) << "the next launcher knows of none";
+}
+
+TEST(Checkpoint, IsShownFromTheLastWordsOfAnyPod) {
+  JobBench bench;
+  bench.run();
+  bench.end(1, 143, told(saved(40, 0)));
+  bench.settle();
+  EXPECT_EQ(bench.status().checkpoint, saved(40, 0));
+}
+
+}  // namespace
+}  // namespace paceline::plan
