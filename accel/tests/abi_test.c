@@ -6,6 +6,7 @@
 #include "paceline/layouts.h"
 #include "paceline/loader.h"
 #include "paceline/ops.h"
+#include "paceline/ops_device.h"
 #include "paceline/optim.h"
 #include "paceline/optim_device.h"
 #include "paceline/paceline.h"

@@ -84,7 +84,8 @@ def fake_device(runtime: Path, tmp_path: Path) -> dict[str, str]:
     assert driver.exists(), f"{driver} is not built: scripts/build release fake_cuda"
     modules = tmp_path / "modules"
     modules.mkdir()
-    (modules / "optim-cuda13-sm_90.cubin").write_text("a module that only the fake driver takes")
+    for module in ("attention", "fcos3d", "optim", "simota"):
+        (modules / f"{module}-cuda13-sm_90.cubin").write_text("only the fake driver takes it")
     return {"FAKE": str(driver), "PACELINE_KERNELS": str(modules)}
 
 

@@ -241,8 +241,12 @@ def test_create_refused_half_way_leaves_nothing(kube: Kube, submit: Submit, name
             return "no second pod today" in handle.condition("Placed")["message"]
 
         kube.wait("the refusal is told", told, namespace)
-        kube.wait("nothing is left", lambda: not handle.pods(), namespace)
-        assert handle.phase == "Queued"
+        # Between two tries, which come back every few seconds.
+        kube.wait(
+            "it is queued again, and nothing is left",
+            lambda: handle.phase == "Queued" and not handle.pods(),
+            namespace,
+        )
         for event in kube.history("trainingjobs", namespace, jobs_since):
             assert event["object"].get("status", {}).get("phase") != "Running"
         events = kube.history("pods", namespace, since)

@@ -40,9 +40,16 @@ void __syncthreads() {
 
 void __threadfence() {}
 
-unsigned atomicAdd(unsigned* address, unsigned value) {
-  const unsigned old = *address;
+template <typename Number>
+Number atomicAdd(Number* address, Number value) {
+  const Number old = *address;
   *address += value;
+  return old;
+}
+
+int atomicMin(int* address, int value) {
+  const int old = *address;
+  *address = old < value ? old : value;
   return old;
 }
 

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "paceline/ops_device.h"
 #include "paceline/optim_device.h"
 
 namespace paceline::device_test {
@@ -39,6 +40,15 @@ class FakeCuda {
   std::string open(int device = 0) {
     char why[512];
     const int status = paceline_optim_device_open(device, folder_.c_str(), why, sizeof why);
+    if ((status == PACELINE_OK) != (why[0] == '\0'))
+      return "the code and the reason contradict each other";
+    return why;
+  }
+
+  // The same for the operators of vision models.
+  std::string open_operators(int device = 0) {
+    char why[512];
+    const int status = paceline_ops_device_open(device, folder_.c_str(), why, sizeof why);
     if ((status == PACELINE_OK) != (why[0] == '\0'))
       return "the code and the reason contradict each other";
     return why;

@@ -31,13 +31,18 @@
 #include <vector>
 
 #include "cuda_shim.hpp"
+#include "warp_shim.hpp"
 // After what they are compiled with.
+#include "../../src/ops/device/attention.cu"
+#include "../../src/ops/device/fcos3d.cu"
+#include "../../src/ops/device/simota.cu"
 #include "../../src/optim/device/optim.cu"
 
 #define FAKE extern "C" __attribute__((visibility("default")))
 
 namespace {
 
+namespace ops = paceline::ops::device;
 namespace optim = paceline::optim::device;
 
 struct State {
@@ -91,20 +96,36 @@ int call(const char* name, const Words&... words) {
 // A kernel of any module: each has one parameter, a structure of its own, by value.
 struct Named {
   const char* name;
+  unsigned threads;  // of a block
   void (*run)(const void* parameter);
 };
 
 template <typename Parameter, void (*kernel)(const Parameter)>
-constexpr Named named(const char* name) {
-  return {name, [](const void* parameter) { kernel(*static_cast<const Parameter*>(parameter)); }};
+constexpr Named named(const char* name, unsigned threads) {
+  return {name, threads,
+          [](const void* parameter) { kernel(*static_cast<const Parameter*>(parameter)); }};
 }
 
 const Named kKernels[] = {
-    named<optim::Launch, optim::paceline_optim_norm>("paceline_optim_norm"),
-    named<optim::Launch, optim::paceline_optim_layers>("paceline_optim_layers"),
-    named<optim::Launch, optim::paceline_optim_update>("paceline_optim_update")};
-
-constexpr int kThreads = 256;  // of every block of every module
+    named<ops::Attention, ops::paceline_attention_forward>("paceline_attention_forward",
+                                                           ops::kAttentionThreads),
+    named<ops::Attention, ops::paceline_attention_backward>("paceline_attention_backward",
+                                                            ops::kAttentionThreads),
+    named<ops::Attention, ops::paceline_attention_bias>("paceline_attention_bias",
+                                                        ops::kAttentionThreads),
+    named<ops::Attention, ops::paceline_attention_table>("paceline_attention_table",
+                                                         ops::kAttentionThreads),
+    named<ops::Targets, ops::paceline_fcos3d_targets>("paceline_fcos3d_targets",
+                                                      ops::kTargetThreads),
+    named<ops::Assignment, ops::paceline_simota_priors>("paceline_simota_priors",
+                                                        ops::kTargetThreads),
+    named<ops::Assignment, ops::paceline_simota_match>("paceline_simota_match",
+                                                       ops::kTargetThreads),
+    named<ops::Assignment, ops::paceline_simota_write>("paceline_simota_write",
+                                                       ops::kTargetThreads),
+    named<optim::Launch, optim::paceline_optim_norm>("paceline_optim_norm", optim::kThreads),
+    named<optim::Launch, optim::paceline_optim_layers>("paceline_optim_layers", optim::kThreads),
+    named<optim::Launch, optim::paceline_optim_update>("paceline_optim_update", optim::kThreads)};
 
 // Blocks in an order that no kernel may count on.
 void run_grid(const Named& kernel, unsigned blocks, unsigned threads, const void* parameter) {
@@ -112,7 +133,8 @@ void run_grid(const Named& kernel, unsigned blocks, unsigned threads, const void
   // sanitizer takes its time to make.
   static std::mutex one_grid;
   const std::lock_guard lock(one_grid);
-  static auto& fibers = *new paceline::device_test::Fibers(kThreads);
+  static auto& made = *new std::map<unsigned, paceline::device_test::Fibers>;
+  auto& fibers = made.try_emplace(kernel.threads, static_cast<int>(kernel.threads)).first->second;
   static std::mt19937 random(11);
   std::vector<unsigned> order(blocks);
   std::iota(order.begin(), order.end(), 0U);
@@ -126,7 +148,7 @@ void run_grid(const Named& kernel, unsigned blocks, unsigned threads, const void
     });
     state().uneven = state().uneven || !even;
   }
-  state().uneven = state().uneven || threads != static_cast<unsigned>(kThreads);
+  state().uneven = state().uneven || threads != kernel.threads;
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from paceline._core import contract, predictions, reports
-from paceline._core.environment import disabled, setting
+from paceline._core.environment import disabled, setting, told
 from paceline._core.library import CUDA
 from paceline._core.trace import DEVICE_TIMES, ENDED, trace
 
@@ -57,9 +57,10 @@ def features() -> dict[str, Any]:
 
 def _unasked(feature: reports.Feature) -> str:
     """The switch of a feature that explain() itself answers for, else an empty text."""
-    if feature is reports.OPERATORS:
+    if feature is reports.OPERATORS and not reports.is_registered(feature):
+        said = told(contract.COMPILE) or "not set"
         return (
-            f"off ({model_given or 'every model'} is left as it is: there are none for any model)"
+            f"off ({model_given or 'every model'} is left as it is: {contract.COMPILE} is {said})"
         )
     if feature is reports.GRAPHS and not reports.is_registered(feature):
         said = setting(contract.CUDA_GRAPH)
@@ -112,8 +113,7 @@ def _feature_lines(found: dict[str, Any], shown: tuple[reports.Feature, ...] = _
     lines = []
     for feature in shown:
         told = found[feature.name]
-        numerics = "" if feature is reports.OPERATORS else f"; numerics class {told['numerics']}"
-        lines.append(f"{feature.title}: {told['_said']}{numerics}")
+        lines.append(f"{feature.title}: {told['_said']}; numerics class {told['numerics']}")
         lines += [f"  {entry['name']}: {entry['text']}" for entry in told["seen"]]
         if told["predicted"]:
             lines.append(f"  {told['_predicted']}")

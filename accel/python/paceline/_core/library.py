@@ -105,6 +105,18 @@ def why_unavailable(functions: Callable[[], object]) -> str:
     return ""
 
 
+def why_no_kernels(ask: Callable[..., int], *arguments: Any) -> str:
+    """The reason that a function of the library writes; empty if there are kernels. It is called
+    with the arguments, the folder of the kernels, and room for the reason.
+    """
+    why = ctypes.create_string_buffer(512)
+    try:
+        status = ask(*arguments, kernels_folder().encode(), why, len(why))
+    except AttributeError as error:
+        return str(error)
+    return "" if status == 0 else why.value.decode(errors="replace") or f"code {status}"
+
+
 class Library:
     """The functions of the library, typed. Raises OSError where it cannot be loaded or is of
     another API version.

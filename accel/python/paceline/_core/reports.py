@@ -61,7 +61,12 @@ PRECISION = Feature(
     "Lossy",
     "off (PACELINE_PRECISION is not set, and the program does not call paceline.amp.decorate)",
 )
-OPERATORS = Feature("fused operators", "fused operators", "Reordered", "off")
+OPERATORS = Feature(
+    "fused operators",
+    "fused operators",
+    "Reordered",
+    "off (PACELINE_COMPILE is not set)",
+)
 GRAPHS = Feature(
     "CUDA graphs",
     "CUDA graphs",

@@ -58,6 +58,7 @@ def on_torch() -> None:
         _try(_precision, "models compute as they are written")
     if is_asked(contract.COMPILE):
         _try(_compiled, "models stay as they are")
+        _try(_operators, "models compute attention by their own operations")
     if _communication_is_asked():
         _try(_communication, "gradients are communicated by PyTorch")
 
@@ -169,6 +170,12 @@ def _compiled() -> None:
     from paceline.tune import _patch
 
     _patch.install()
+
+
+def _operators() -> None:
+    from paceline._inject import swin
+
+    swin.install()
 
 
 def _communication() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 
 import torch
 
-from paceline._core.memory import mark_written
+from paceline._core.tensors import mark_written
 from paceline.comm import _native
 from paceline.comm._arguments import DTYPES, counts_of, dtype_of, dtype_of_pieces
 from paceline.comm._handle import HEARTBEAT_TIMEOUT, TIMEOUT, Handle, of_all_ranks

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of detection models that keep no tensors of points times ground truths.
+"""Operators of vision models: attention within windows, and operators of detection models that
+keep no tensors of points times ground truths.
 
-The library computes float32 tensors on the CPU. Plain PyTorch computes all else by the same rules:
-float64, other devices, subclasses of Tensor, and everything where the library cannot be loaded. In
-that case the first call of each operator writes one line on standard error. float16 and bfloat16
-are computed in float32. None has gradients, since targets and assignments are constants of a step.
-Numerics class: Reordered.
+The library computes the latter for float32 tensors on the CPU, and `fcos3d_targets` on a GPU, too;
+`window_attention` for 16-bit tensors on a GPU. Plain PyTorch computes all else by the same rules:
+float64, other devices, subclasses of Tensor, and everything where the library cannot be loaded or
+has no kernels. In that case the first call of each operator writes one line on standard error.
+Operators of detection models compute float16 and bfloat16 in float32, and have no gradients, since
+targets and assignments are constants of a step. Numerics class: Reordered.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from paceline.ops._fcos3d import FCOS3DHead, FCOS3DTargets, fcos3d_targets
 from paceline.ops._simota import SimOTAAssignment, simota_assign
 from paceline.ops._voxels import Voxels, voxelize
+from paceline.ops._window import window_attention
 
 __all__ = [
     "FCOS3DHead",
@@ -22,4 +25,5 @@ __all__ = [
     "fcos3d_targets",
     "simota_assign",
     "voxelize",
+    "window_attention",
 ]

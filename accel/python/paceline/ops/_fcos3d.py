@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from paceline.ops import _arguments as arguments
-from paceline.ops import _native
+from paceline.ops import _device, _native
 
 Tensor = torch.Tensor
 FAR = 1e8  # no upper end of a range
@@ -163,8 +163,11 @@ def fcos3d_targets(
         dtype,
         checked,
     )
-    if _native.takes("fcos3d_targets", dtype, [*levels, *truths[1:]]):
-        return _by_library(levels, truths, checked)
+    tensors = [*levels, *truths[1:]]
+    if _on_device(dtype, tensors, len(levels)):
+        return _by_library(levels, truths, checked, on_device=True)
+    if _native.takes("fcos3d_targets", dtype, tensors):
+        return _by_library(levels, truths, checked, on_device=False)
     return _by_torch(levels, truths, checked)
 
 
@@ -280,14 +283,22 @@ def _truths(
     )
 
 
-def _by_library(levels: list[Tensor], truths: _Truths, head: _Head) -> FCOS3DTargets:
+def _on_device(dtype: torch.dtype, tensors: list[Tensor], levels: int) -> bool:
+    fits = dtype is torch.float32 and levels <= _device.MOST_LEVELS
+    return fits and _device.takes("fcos3d_targets", tensors)
+
+
+def _by_library(
+    levels: list[Tensor], truths: _Truths, head: _Head, on_device: bool
+) -> FCOS3DTargets:
     images, columns = len(truths.offsets) - 1, truths.rest.shape[1] + 2
     sizes = [images * points.shape[0] for points in levels]
+    device = levels[0].device
     # Each level has memory of its own. If levels were views of one tensor, a change of one in place
     # would break the backward of the others.
     results = FCOS3DTargets(
         *(
-            [torch.empty((size, *shape), dtype=dtype, device="cpu") for size in sizes]
+            [torch.empty((size, *shape), dtype=dtype, device=device) for size in sizes]
             for shape, dtype in (
                 ((), torch.int64),
                 ((columns,), torch.float32),
@@ -309,7 +320,10 @@ def _by_library(levels: list[Tensor], truths: _Truths, head: _Head) -> FCOS3DTar
         truths.rest.data_ptr(), truths.labels.data_ptr(), truths.attributes.data_ptr(),
         head.background, head.no_attribute, rows,
     )  # fmt: skip
-    _native.must(_native.call(_native.functions().fcos3d_targets, call))
+    if on_device:
+        _device.launch(_device.functions().fcos3d_targets, call, device)
+    else:
+        _native.must(_native.call(_native.functions().fcos3d_targets, call))
     return results
 
 

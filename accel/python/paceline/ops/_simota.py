@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from paceline.ops import _arguments as arguments
-from paceline.ops import _native
+from paceline.ops import _device, _native
 
 Tensor = torch.Tensor
 OUTSIDE = 100_000.0  # cost of a prior outside the box or the centre region
@@ -111,6 +111,9 @@ def simota_assign(
     dtype = arguments.computed_in(arguments.floats("boxes", boxes, "images", "P", 4))
     tensors, begins, labels = _checked(boxes, scores, priors, offsets, gt_boxes, gt_labels)
     tensors = [each.to(dtype).contiguous() for each in tensors]
+    if dtype is torch.float32 and _device.takes("simota_assign", [*tensors, labels]):
+        return _on_device(tensors, begins, labels, settings)
+    _check_labels(labels, scores.shape[2])
     if _native.takes("simota_assign", dtype, [*tensors, labels]):
         return _by_library(tensors, begins, labels, settings)
     return _by_torch(tensors, begins, labels, settings)
@@ -140,19 +143,23 @@ def _checked(
         raise ValueError(
             f"offsets has {len(begins)} numbers for {images} images of boxes: pass {images + 1}"
         )
-    if gt_labels.numel() > 0:
-        if scores.shape[2] == 0:
-            raise ValueError(
-                f"scores has 0 classes, and gt_labels has {gt_labels.shape[0]} rows: pass scores of"
-                " at least one class"
-            )
-        low, high = int(gt_labels.min()), int(gt_labels.max())
-        if low < 0 or high >= scores.shape[2]:
-            raise ValueError(
-                f"gt_labels has {low if low < 0 else high}, and scores has {scores.shape[2]}"
-                f" classes: pass labels from 0 to {scores.shape[2] - 1}"
-            )
+    if gt_labels.numel() > 0 and scores.shape[2] == 0:
+        raise ValueError(
+            f"scores has 0 classes, and gt_labels has {gt_labels.shape[0]} rows: pass scores of at"
+            " least one class"
+        )
     return [boxes, scores, priors, gt_boxes], begins, gt_labels.contiguous()
+
+
+def _check_labels(labels: Tensor, classes: int) -> None:
+    if labels.numel() == 0:
+        return
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= classes:
+        raise ValueError(
+            f"gt_labels has {low if low < 0 else high}, and scores has {classes} classes:"
+            f" pass labels from 0 to {classes - 1}"
+        )
 
 
 def _refuse(score: float, image: int, prior: int, label: int) -> None:
@@ -162,24 +169,52 @@ def _refuse(score: float, image: int, prior: int, label: int) -> None:
     )
 
 
-def _by_library(
-    tensors: list[Tensor], begins: list[int], gt_labels: Tensor, settings: _Settings
-) -> SimOTAAssignment:
-    boxes, scores, priors, gt_boxes = tensors
-    shape = boxes.shape[:2]
-    result = SimOTAAssignment(
+def _room(shape: torch.Size, device: torch.device) -> SimOTAAssignment:
+    return SimOTAAssignment(
         *(
-            torch.empty(shape, dtype=dtype, device="cpu")
+            torch.empty(shape, dtype=dtype, device=device)
             for dtype in (torch.int64, torch.int64, torch.float32)
         )
     )
-    offsets = (ctypes.c_int64 * len(begins))(*begins)
-    call = _native.Assignment(
+
+
+def _call(
+    tensors: list[Tensor],
+    offsets: Any,
+    gt_labels: Tensor,
+    settings: _Settings,
+    result: SimOTAAssignment,
+) -> _native.Assignment:
+    boxes, scores, priors, gt_boxes = tensors
+    return _native.Assignment(
         ctypes.sizeof(_native.Assignment), settings.topk, *scores.shape, boxes.data_ptr(),
         scores.data_ptr(), priors.data_ptr(), ctypes.addressof(offsets), gt_boxes.data_ptr(),
         gt_labels.data_ptr(), settings.radius, settings.iou_weight, settings.cls_weight,
         *(each.data_ptr() for each in result), -1,
     )  # fmt: skip
+
+
+def _on_device(
+    tensors: list[Tensor], begins: list[int], gt_labels: Tensor, settings: _Settings
+) -> SimOTAAssignment:
+    boxes = tensors[0]
+    result = _room(boxes.shape[:2], boxes.device)
+    # Of each prior: a float64, and two int32.
+    room = torch.empty((*boxes.shape[:2], 2), dtype=torch.float64, device=boxes.device)
+    offsets = (ctypes.c_int64 * len(begins))(*begins)
+    call = _call(tensors, offsets, gt_labels, settings, result)
+    function = _device.functions().simota_assign
+    _device.launch(function, call, boxes.device, room.data_ptr())
+    return result
+
+
+def _by_library(
+    tensors: list[Tensor], begins: list[int], gt_labels: Tensor, settings: _Settings
+) -> SimOTAAssignment:
+    boxes, scores = tensors[:2]
+    result = _room(boxes.shape[:2], boxes.device)
+    offsets = (ctypes.c_int64 * len(begins))(*begins)
+    call = _call(tensors, offsets, gt_labels, settings, result)
     code = _native.call(_native.functions().simota_assign, call)
     if code == BAD_ARGUMENT and call.bad_score >= 0:
         row, label = divmod(call.bad_score, scores.shape[2])

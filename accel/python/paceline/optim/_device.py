@@ -17,6 +17,7 @@ from typing import Any, Callable
 import torch
 
 from paceline._core import library
+from paceline._core.tensors import index_of, stream_of
 from paceline.optim import _native, _report, _sharded
 from paceline.optim._cache import CachedTable
 from paceline.optim._native import Group, Table, Tensor
@@ -78,31 +79,12 @@ def functions() -> Functions:
     return Functions()
 
 
-def _why(ask: Callable[..., int], *arguments: Any) -> str:
-    """Returns the reason that a function of the library writes, or an empty text."""
-    missing = _native.why_unavailable()
-    if missing:
-        return missing
-    why = ctypes.create_string_buffer(512)
-    try:
-        status = ask(*arguments, library.kernels_folder().encode(), why, len(why))
-    except AttributeError as error:
-        return str(error)
-    return "" if status == 0 else why.value.decode(errors="replace") or f"code {status}"
-
-
 @functools.cache
 def why_unavailable(index: int) -> str:
     """Returns why the library cannot update on this device, or an empty text."""
-    return _why(lambda *arguments: functions().open(*arguments), index)
-
-
-def index_of(device: torch.device) -> int:
-    return 0 if device.index is None else device.index
-
-
-def stream_of(device: torch.device) -> int:
-    return torch.cuda.current_stream(device).cuda_stream
+    return _native.why_unavailable() or library.why_no_kernels(
+        lambda *arguments: functions().open(*arguments), index
+    )
 
 
 def is_capturing() -> bool:

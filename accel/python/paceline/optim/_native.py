@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from paceline._core import library
-from paceline._core.memory import mark_written
+from paceline._core.tensors import mark_written
 from paceline.optim import _sharded
 
 Tensor = torch.Tensor

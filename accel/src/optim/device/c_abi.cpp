@@ -1,36 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of optim_device.h. Each checks its arguments and makes one call; no exception
 // leaves it.
-#include <algorithm>
-#include <cstddef>
-#include <cstring>
 #include <exception>
 #include <string>
 
+#include "../../cuda/reason.hpp"
 #include "device_step.hpp"
 
 namespace optim = paceline::optim;
-
-namespace {
-
-int told(const std::string& problem, char* why, uint64_t why_bytes) {
-  if (why != nullptr && why_bytes > 0) {
-    const std::size_t length =
-        std::min<std::size_t>(problem.size(), static_cast<std::size_t>(why_bytes) - 1);
-    std::memcpy(why, problem.data(), length);
-    why[length] = '\0';
-  }
-  return problem.empty() ? PACELINE_OK : PACELINE_EDEVICE;
-}
-
-}  // namespace
 
 extern "C" {
 
 int paceline_optim_device_open(int32_t device, const char* folder, char* why, uint64_t why_bytes) {
   if (folder == nullptr) return PACELINE_EINVAL;
   try {
-    return told(optim::device::open(device, folder), why, why_bytes);
+    const std::string problem = optim::device::open(device, folder);
+    return paceline::cuda::tell(problem, why, why_bytes) ? PACELINE_OK : PACELINE_EDEVICE;
   } catch (const std::exception&) {
     return PACELINE_ESYSTEM;
   }

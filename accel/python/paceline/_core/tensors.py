@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch has to know of memory that the library has written."""
+"""What torch and the library tell each other of tensors: the device and the stream that a call is
+for, and memory that it has written.
+"""
 
 from __future__ import annotations
+
+import functools
 
 import torch
 
@@ -21,3 +25,17 @@ def mark_written(tensors: list[Tensor]) -> None:
     for tensor in tensors:
         # Writes nothing, but in place: an empty view shares the version counter.
         tensor.detach().as_strided((0,), (1,)).zero_()
+
+
+def index_of(device: torch.device) -> int:
+    return 0 if device.index is None else device.index
+
+
+def stream_of(device: torch.device) -> int:
+    """The current one, as the driver's address."""
+    return torch.cuda.current_stream(device).cuda_stream
+
+
+@functools.cache
+def multiprocessors(index: int) -> int:
+    return torch.cuda.get_device_properties(index).multi_processor_count

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""paceline.ops on a GPU, without one: the driver is a fake one that runs the kernels' own source
+(fake_cuda/fake_cuda.cpp), and tensors that are taken for a GPU's lie on the CPU.
+"""
+
+from __future__ import annotations
+
+import pytest
+from programs import Train
+
+BEGIN = """
+import ctypes
+fake = ctypes.CDLL(os.environ["FAKE"], mode=ctypes.RTLD_GLOBAL)
+fake.fake_cuda_log.restype = ctypes.c_char_p
+from paceline import ops
+from paceline.ops import _device, _window
+
+_device.stream_of = lambda device: 77
+_window.multiprocessors = lambda index: 2
+torch.set_num_threads(1)
+
+def on_gpu(yes):
+    _device.KIND = "cpu" if yes else "cuda"
+
+def launches():
+    lines = [line.split() for line in fake.fake_cuda_log().decode().splitlines() if line.startswith("cuLaunch")]
+    fake.fake_cuda_forget()
+    assert all(line[4:6] == ["stream", "77"] for line in lines), lines
+    return [line[1] for line in lines]
+
+def attention(windows=4, tokens=49, heads=2, masks=2, dtype=torch.float16):
+    torch.manual_seed(3)
+    index = torch.arange(tokens)[:, None] - torch.arange(tokens) + tokens - 1
+    mask = torch.where(torch.rand(masks, tokens, tokens) < 0.3, -100.0, 0.0) if masks else None
+    qkv = torch.randn(windows, tokens, 3, heads, 32).to(dtype).requires_grad_()
+    return qkv, torch.randn(2 * tokens - 1, heads).requires_grad_(), index, mask
+
+def in_double(qkv, table, index, mask):
+    found = [each.detach().double().requires_grad_() for each in (qkv, table)]
+    return (*found, index, None if mask is None else mask.double())
+
+def with_grads(qkv, table, index, mask):
+    out = ops.window_attention(qkv, table, index, mask)
+    weights = torch.linspace(-1, 1, out.numel()).view_as(out).to(out.dtype)
+    return [out.detach(), *torch.autograd.grad(out, (qkv, table), weights)]
+
+def near(found, wanted, dtype):
+    for one, other in zip(found, wanted):
+        error = (one.double() - other).abs().max()
+        assert error <= 3 * torch.finfo(dtype).eps * other.abs().max(), (error, other.abs().max())
+"""
+
+
+@pytest.fixture
+def on_fake(train_by_fork: Train, fake_device: dict[str, str]) -> Train:
+    def run(program: str, **extra: str) -> None:
+        result = train_by_fork(BEGIN + program, **{**fake_device, **extra})
+        assert result.code == 0, result.output
+        assert "reached the end" in result.output, result.output
+
+    return run  # type: ignore[return-value]
+
+
+def test_window_attention_is_that_of_float64(on_fake: Train) -> None:
+    on_fake("""
+for dtype in (torch.float16, torch.bfloat16):
+    arguments = attention(dtype=dtype)
+    on_gpu(True)
+    assert _window.takes(*arguments)
+    found = with_grads(*arguments)
+    assert launches() == [
+        "paceline_attention_forward", "paceline_attention_backward",
+        "paceline_attention_bias", "paceline_attention_table",
+    ]
+    on_gpu(False)
+    near(found, with_grads(*in_double(*arguments)), dtype)
+    assert launches() == []
+print("reached the end")
+""")
+
+
+def test_three_tensors_and_a_table_of_halves(on_fake: Train) -> None:
+    on_fake("""
+qkv, table, index, mask = attention()
+on_gpu(True)
+whole = with_grads(qkv, table, index, mask)
+apart = [each.detach().requires_grad_() for each in qkv.unbind(2)]  # not dense
+halves = table.detach().half().requires_grad_()
+out = ops.window_attention(tuple(apart), halves, index.view(-1), mask)
+weights = torch.linspace(-1, 1, out.numel()).view_as(out).half()
+grads = torch.autograd.grad(out, [*apart, halves], weights)
+assert grads[3].dtype is torch.float16
+near([out, torch.stack(grads[:3], 2)], [each.double() for each in whole[:2]], torch.float16)
+# Of what needs no gradient there is none.
+out = ops.window_attention(qkv.detach(), table, index, mask)
+out.sum().backward()
+assert table.grad is not None
+print("reached the end")
+""")
+
+
+def test_a_second_backward_is_pytorchs(on_fake: Train) -> None:
+    on_fake("""
+def penalty(qkv, table, index, mask):
+    out = ops.window_attention(qkv, table, index, mask)
+    (grad,) = torch.autograd.grad(out, qkv, torch.ones_like(out), create_graph=True)
+    return torch.autograd.grad(grad.double().square().sum(), table)[0].double()
+
+arguments = attention(windows=2, tokens=9, heads=1, dtype=torch.bfloat16)
+on_gpu(True)
+found = penalty(*arguments)
+assert launches() == ["paceline_attention_forward"]
+on_gpu(False)
+wanted = penalty(*in_double(*arguments))
+assert (found - wanted).abs().max() < 0.1 * wanted.abs().max(), (found, wanted)
+print("reached the end")
+""")
+
+
+def test_what_the_kernels_do_not_take_is_pytorchs(on_fake: Train) -> None:
+    on_fake("""
+on_gpu(True)
+qkv, table, index, mask = attention(windows=2, tokens=65, heads=1, masks=0)
+wide = torch.randn(2, 9, 3, 1, 64).half(), torch.randn(17, 1), torch.zeros(9, 9).long(), None
+whole = attention(windows=2, tokens=9, dtype=torch.float32)
+learned = attention(windows=2, tokens=9)
+learned = (*learned[:3], learned[3].requires_grad_())
+short = attention(windows=2, tokens=9, masks=0)
+short = (*short[:2], short[2].int(), None)
+empty = attention(windows=0, tokens=9, masks=0)
+for arguments in ((qkv, table, index, mask), wide, whole, learned, short, empty):
+    assert not _window.takes(*arguments)
+    if arguments[0].dtype is torch.float32:  # PyTorch has few operations for halves on the CPU
+        ops.window_attention(*arguments)
+assert launches() == []
+print("reached the end")
+""")
+
+
+def test_targets_and_assignments_are_the_cpus(on_fake: Train) -> None:
+    on_fake("""
+torch.manual_seed(5)
+ys, xs = torch.meshgrid(torch.arange(12), torch.arange(16), indexing="ij")
+points = [torch.stack((xs.flatten(), ys.flatten()), 1).float() * 8 + 4]
+centers = torch.rand(6, 2) * 100
+boxes = torch.cat((centers - torch.rand(6, 2) * 40, centers + torch.rand(6, 2) * 40), 1)
+labels = torch.randint(0, 5, (6,))
+head = ops.FCOS3DHead(strides=[8], regress_ranges=[(-1, 48)])
+priors = torch.cat((points[0], torch.full_like(points[0], 8)), 1)
+predicted = torch.cat((points[0] - torch.rand(192, 2) * 30, points[0] + torch.rand(192, 2) * 30), 1)
+scores = torch.rand(2, 192, 5)
+
+def both():
+    targets = ops.fcos3d_targets(points, [0, 2, 2, 6], centers, torch.rand(6), boxes, torch.ones(6, 9), labels, head=head)
+    assigned = ops.simota_assign(torch.stack((predicted, predicted + 3)), scores, priors, [0, 4, 6], boxes, labels)
+    return [*targets.labels_3d, *targets.bbox_targets_3d, *targets.centerness_targets, *targets.attr_targets, *assigned]
+
+torch.manual_seed(1)
+on_gpu(True)
+found = both()
+assert launches() == [
+    "paceline_fcos3d_targets", "paceline_simota_priors", "paceline_simota_match", "paceline_simota_write",
+]
+torch.manual_seed(1)
+on_gpu(False)
+wanted = both()
+assert (found[0] < 10).any() and (found[-3] >= 0).any()
+assert all(torch.equal(one, other) for one, other in zip(found, wanted))
+print("reached the end")
+""")
+
+
+def test_a_refused_launch_is_an_error(on_fake: Train) -> None:
+    on_fake("""
+on_gpu(True)
+assert _window.takes(*attention())
+fake.fake_cuda_set(b"cuLaunchKernel", 719)
+try:
+    ops.window_attention(*attention())
+except RuntimeError as error:
+    assert "the driver refused a launch" in str(error), error
+    print("reached the end")
+""")
+
+
+def test_without_kernels_pytorch_computes_and_says_why(
+    train_by_fork: Train, fake_device: dict[str, str]
+) -> None:
+    result = train_by_fork(
+        BEGIN
+        + """
+on_gpu(True)
+arguments = attention(windows=2, tokens=9, heads=1)
+assert not _window.takes(*arguments) and not _window.takes(*arguments)
+""",
+        **{**fake_device, "PACELINE_KERNELS": "/nowhere"},
+    )
+    assert result.code == 0, result.output
+    assert result.output.count("ops.window_attention runs in plain PyTorch: ") == 1, result.output
+    assert "/nowhere" in result.output
