@@ -355,7 +355,7 @@ def emit_ratios(operator: str, contenders: dict[str, Callable[[], Any]]) -> None
     checks.emit({"operator": operator, **times, **ratios})
 
 
-def times_of_detection() -> None:
+def times_of_fcos3d() -> None:
     points, offsets, rows = fcos3d_scene(2)
     points, rows = [each.to(DEVICE) for each in points], [each.to(DEVICE) for each in rows]
     fields = [rows[2], rows[4], rows[3], rows[0], rows[1], rows[5]]
@@ -366,37 +366,49 @@ def times_of_detection() -> None:
     head = originals.Head()
     fixed = originals.fixed_fcos3d_image
     compiled = torch.compile(fixed)
-    ours = lambda: ops.fcos3d_targets(points, offsets, *rows)  # noqa: E731
-    with DEVICE:
-        emit_ratios(
-            "fcos3d_targets",
-            {
-                "original": lambda: originals.fcos3d(points, images, head),
-                "fix": lambda: originals.fcos3d(points, images, head, fixed),
-                "compiled": lambda: originals.fcos3d(points, images, head, compiled),
-                "ours": ours,
-                "ours_in_a_graph": graphed(ours),
-            },
-        )
-        boxes, scores, priors, begins, truths, labels = to_device(simota_scene(8))
 
-        def each_image(**settings: Any) -> None:
+    def theirs(*of_image: Any) -> None:
+        with DEVICE:  # they make tensors of their own
+            originals.fcos3d(points, images, head, *of_image)
+
+    def ours() -> Any:
+        return ops.fcos3d_targets(points, offsets, *rows)
+
+    emit_ratios(
+        "fcos3d_targets",
+        {
+            "original": theirs,
+            "fix": lambda: theirs(fixed),
+            "compiled": lambda: theirs(compiled),
+            "ours": ours,
+            "ours_in_a_graph": graphed(ours),
+        },
+    )
+
+
+def times_of_simota() -> None:
+    boxes, scores, priors, begins, truths, labels = to_device(simota_scene(8))
+
+    def theirs(**settings: Any) -> None:
+        with DEVICE:
             for i, (begin, end) in enumerate(itertools.pairwise(begins)):
                 originals.simota_image(
                     boxes[i], scores[i], priors, truths[begin:end], labels[begin:end],
                     stable=False, **settings,
                 )  # fmt: skip
 
-        assign = lambda: ops.simota_assign(boxes, scores, priors, begins, truths, labels)  # noqa: E731
-        emit_ratios(
-            "simota_assign",
-            {
-                "original": each_image,
-                "fix": lambda: each_image(costs_of=originals.gathered_class_costs),
-                "ours": assign,
-                "ours_in_a_graph": graphed(assign),
-            },
-        )
+    def ours() -> Any:
+        return ops.simota_assign(boxes, scores, priors, begins, truths, labels)
+
+    emit_ratios(
+        "simota_assign",
+        {
+            "original": theirs,
+            "fix": lambda: theirs(costs_of=originals.gathered_class_costs),
+            "ours": ours,
+            "ours_in_a_graph": graphed(ours),
+        },
+    )
 
 
 if __name__ == "__main__":
@@ -410,7 +422,8 @@ if __name__ == "__main__":
                 fcos3d_targets_are_those_of_the_cpu,
                 simota_assigns_as_the_cpu,
                 times_by_blocks,
-                times_of_detection,
+                times_of_fcos3d,
+                times_of_simota,
                 a_swin_model_of_timm_trains_quicker,
                 times_of_window_attention,
             ]
