@@ -7,7 +7,7 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,7 +25,7 @@ sys.path.insert(
     ),
 )
 from paceline._core import reports  # noqa: E402 - where the package lies is known only now
-from paceline._inject import swin  # noqa: E402
+from paceline._inject import operators, swin  # noqa: E402
 
 Tensor = torch.Tensor
 torch.set_num_threads(1)  # tensors are small here, and waiting threads of torch's spin
@@ -80,10 +80,7 @@ def _shape(qkv: Any) -> Any:
 def installed(**variables: str) -> Iterator[Operator]:
     """Patches Swin's classes as a job with these variables does, with this operator."""
     operator = Operator()
-    registered = dict(reports._reports)
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"PACELINE_COMPILE": "Auto", **variables}.items():
-            patch.setenv(name, value)
         try:
             window: Any = importlib.import_module("paceline.ops._window")
         except ImportError:
@@ -92,10 +89,21 @@ def installed(**variables: str) -> Iterator[Operator]:
             patch.setattr(importlib.import_module("paceline.ops"), "_window", window, raising=False)
         patch.setattr(window, "takes", operator.takes, raising=False)
         patch.setattr(window, "window_attention", operator.window_attention, raising=False)
-        try:
-            swin.install()
+        with job(swin.install, **variables):
             yield operator
+
+
+@contextlib.contextmanager
+def job(install: Callable[[], None], **variables: str) -> Iterator[None]:
+    """Patches what a job with these variables patches by this function."""
+    registered = dict(reports._reports)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"PACELINE_COMPILE": "Auto", **variables}.items():
+            patch.setenv(name, value)
+        try:
+            install()
+            yield
         finally:
-            swin.uninstall()
+            operators.uninstall()
             reports._reports.clear()
             reports._reports.update(registered)

@@ -282,7 +282,7 @@ def times_of_window_attention() -> None:
 def a_swin_model_of_timm_trains_quicker() -> None:
     """As it comes, with autocast: losses of the same weights and data, and times of a step."""
     import timm  # type: ignore[import-not-found]
-    from paceline._inject import swin
+    from paceline._inject import operators, swin
 
     os.environ["PACELINE_COMPILE"] = "Auto"
     pictures = torch.randn(64, 3, 224, 224, device=DEVICE)
@@ -309,7 +309,7 @@ def a_swin_model_of_timm_trains_quicker() -> None:
     plain, before = losses(25)
     swin.install()
     fused, after = losses(25)
-    told = swin._status().switch
+    told = operators.status().switch
     swin.uninstall()
     _, again = losses(25)
     checks.emit(

@@ -173,9 +173,10 @@ def _compiled() -> None:
 
 
 def _operators() -> None:
-    from paceline._inject import swin
+    from paceline._inject import detection, swin
 
     swin.install()
+    detection.install()
 
 
 def _communication() -> None:

@@ -16,67 +16,41 @@ round as without Paceline.
 
 from __future__ import annotations
 
-import functools
 import inspect
-from types import FunctionType, ModuleType
-from typing import Any, Callable
+from types import ModuleType
+from typing import Any
 
 import torch
 
-from paceline._core import contract, reports
-from paceline._core.imports import after_import
 from paceline._core.log import say
-from paceline._core.switches import why_off
-from paceline._inject import swin_checks
+from paceline._inject import operators, swin_checks
 from paceline._inject.swin_forms import FORMS, Call, Form
 
-# There is no switch for operators alone. This one says whether what a model computes may be
-# replaced by something quicker that rounds differently.
-VARIABLE = contract.COMPILE
-_MOST_REASONS = 16  # that are told of one class
 _MOST_KINDS = 512  # of calls that are remembered
 
-_NOT_OURS: Any = object()
-_undo: list[Callable[[], None]] = []
-_classes: list[Patched] = []
-switch = f"off ({VARIABLE} is not set)"
+uninstall = operators.uninstall
 
 
 def install() -> None:
     """Patches the classes, now or when their libraries are imported."""
-    global switch
-    switch = why_off(VARIABLE, "models are", "fused operators")
-    reports.register(reports.OPERATORS, _status)
-    if switch:
-        return
-    for name in sorted({form.module for form in FORMS}):
-        after_import(name, _patch)
-
-
-def uninstall() -> None:
-    """Puts the originals back."""
-    global switch
-    while _undo:
-        _undo.pop()()
-    _classes.clear()
-    switch = "off (uninstalled)"
+    operators.install((form.module for form in FORMS), _patch)
 
 
 def _patch(library: ModuleType) -> None:
     """For a library that has just been imported. The operators are imported here and not before:
     each process of the container comes by `install`.
     """
-    global switch
-    if switch:
-        return  # uninstalled before the import
+    never = ""
     try:
         from paceline.ops import _window  # noqa: F401
     except ImportError as error:
-        switch = f"off (there is no fused window attention here: {error})"
-        return
+        never = f"there is no fused window attention here: {error}"
     for form in FORMS:
         owner = getattr(library, form.name, None)
         if form.module == library.__name__ and isinstance(owner, type):
+            if never:
+                _leave(form, never)
+                continue
             try:
                 _patch_class(form, owner)
             except Exception as error:  # the library stays as it is
@@ -90,61 +64,32 @@ def _patch_class(form: Form, owner: Any) -> None:
     signature = tuple(inspect.signature(original).parameters)
     if signature not in form.signatures:
         # An older release may have a class of this name that is made of one that is patched.
-        if all(each.form.module != form.module for each in _classes):
+        if all(not each.name.startswith(f"{form.module}.") for each in operators.classes):
             _leave(form, f"its forward has the arguments {', '.join(signature[1:])}")
         return None
-    patched = Patched(form, owner, original, signature)
-    owner.forward = _around(original, patched)
-    _undo.append(functools.partial(setattr, owner, "forward", original))
-    _classes.append(patched)
+    operators.replace(owner, "forward", original, Patched(form, owner, original, signature))
     return None
 
 
 def _leave(form: Form, why: str) -> None:
-    left = Patched(form, None, None, ())
-    left.never = why
-    _classes.append(left)
+    operators.classes.append(operators.Patched(f"{form.module}.{form.name}", why))
 
 
-def _around(original: Any, ours: Callable[..., Any]) -> Any:
-    """Returns the function that takes the original's place.
-
-    torch.jit.script compiles the source of the original, which it finds by __wrapped__, with the
-    names that this function sees. So it sees those of the library's file: it uses no global name
-    of its own, and torch.compile can follow it to the original.
-    """
-    compiler = getattr(torch, "compiler", None)
-    paceline_compiling = getattr(compiler, "is_compiling", None) or (lambda: False)
-    paceline_original, paceline_ours, paceline_not_ours = original, ours, _NOT_OURS
-
-    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not paceline_compiling():
-            paceline_result = paceline_ours(self, args, kwargs)
-            if paceline_result is not paceline_not_ours:
-                return paceline_result
-        return paceline_original(self, *args, **kwargs)
-
-    there = FunctionType(
-        forward.__code__, original.__globals__, original.__name__, None, forward.__closure__
-    )
-    return functools.update_wrapper(there, original)
-
-
-class Patched:
+class Patched(operators.Patched):
     """One class whose forward is replaced, and what became of its calls."""
 
+    by_itself = "computes its own attention"
+
     def __init__(self, form: Form, owner: Any, original: Any, signature: tuple[str, ...]) -> None:
-        self.form, self.never = form, ""
-        self.computed = 0
+        super().__init__(f"{form.module}.{form.name}")
+        self.form = form
         self._owner = owner
         self._library = getattr(original, "__globals__", {})
         self._has_keywords = signature[-1:] == ("kwargs",)
         self._names = signature[1:-1] if self._has_keywords else signature[1:]
-        self._left: dict[str, int] = {}  # calls by the reason for which they are the library's
         self._known: dict[Any, str] = {}  # by kind of call: why the kernels do not take it
 
     def __call__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Makes the call, or returns _NOT_OURS if it is the library's."""
         call: Any = None
         try:
             call = self._read(module, args, kwargs)
@@ -215,31 +160,6 @@ class Patched:
             self._known[kind] = why
         return why
 
-    def _say(self, why: str) -> None:
-        if why not in self._left:
-            say(f"{self.form.module}.{self.form.name} computes its own attention: {why}")
-
-    def _leave(self, why: str) -> Any:
-        if why in self._left or len(self._left) < _MOST_REASONS:
-            self._left[why] = self._left.get(why, 0) + 1
-        return _NOT_OURS
-
-    def told(self) -> dict[str, Any]:
-        parts = [f"{self.computed} calls computed, class Reordered"] if self.computed else []
-        parts += [f"{count} by the library ({why})" for why, count in sorted(self._left.items())]
-        if self.never:
-            parts = [f"left as it is ({self.never})"]
-        reasons = [self.never] if self.never else sorted(self._left)
-        met = self.computed or reasons
-        return {
-            "name": f"{self.form.module}.{self.form.name}",
-            "state": "on" if self.computed else "off" if met else "waiting",
-            "reason": "; ".join(reasons) if met else "no call yet",
-            "computed": self.computed,
-            "left": sum(self._left.values()),
-            "text": "; ".join(parts) or "no call yet",
-        }
-
 
 def _kind(call: Call) -> Any:
     """What the kernels may look at. Two calls that are the same in this are both taken, or none."""
@@ -258,18 +178,3 @@ def _described(call: Call, dtype: torch.dtype) -> str:
         f"no kernel for {name} on {call.x.device.type}, windows of {call.size}, {call.head_dim}"
         " values a head"
     )
-
-
-def _status() -> reports.Status:
-    seen = [each.told() for each in _classes]
-    if switch:
-        return reports.Status(switch, seen)
-    acting = [each for each in seen if each["state"] == "on"]
-    if acting:
-        names = ", ".join(f"{each['name']}: {each['computed']} calls" for each in acting)
-        return reports.Status(f"on for {names}", seen)
-    if not seen:
-        return reports.Status("off (no Swin model that it knows has been imported)", seen)
-    met = [each for each in seen if each["state"] == "off"]
-    reasons = "; ".join(f"{each['name']}: {each['reason']}" for each in met or seen)
-    return reports.Status(f"off ({reasons})", seen)

@@ -86,7 +86,7 @@ def why_not_now(form: Form, module: Any) -> str:
     """
     if _graph_task() != -1:  # in a backward pass
         return "its first pass was the library's" if module in _left else ""
-    why = _why_not_around(form)
+    why = why_not_around(bool(form.skipped))
     if why:
         _left.add(module)
     elif _left:
@@ -94,10 +94,11 @@ def why_not_now(form: Form, module: Any) -> str:
     return why
 
 
-def _why_not_around(form: Form) -> str:
+def why_not_around(skips_modules: bool = False) -> str:
+    """Returns why nothing is computed by an operator in what is around the call."""
     if _dispatch_modes() > 0:
         return "a mode that looks at every operation"
-    if form.skipped and any(_EVERYWHERE):
+    if skips_modules and any(_EVERYWHERE):
         return "hooks on all modules"
     if _transform() is not None:
         return "a transform of torch.func"

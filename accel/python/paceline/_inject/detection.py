@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SimOTA's assignment in mmdetection and FCOS3D's targets in mmdetection3d, in programs that do not
+know Paceline.
+
+A method of their classes is replaced in place, as for Swin models (swin.py): objects, their types
+and settings stay the library's. A call is ours if everything about it is known
+(detection_forms.py) and the library computes its tensors: float32 on the CPU, or on a GPU with
+kernels. All else calls the original.
+
+Which ground truth a point learns from is the original's but for rounding (class Reordered). No rank
+needs to agree on it: each computes the function of its own pictures.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from paceline._core.log import say
+from paceline._core.tensors import index_of
+from paceline._inject import operators, swin_checks
+from paceline._inject.detection_forms import FORMS, Call, Form
+
+uninstall = operators.uninstall
+
+
+def install() -> None:
+    """Patches the classes, now or when their libraries are imported."""
+    operators.install((form.module for form in FORMS), _patch)
+
+
+def _patch(library: ModuleType) -> None:
+    for form in FORMS:
+        owner = getattr(library, form.owner, None)
+        if form.module != library.__name__ or not isinstance(owner, type):
+            continue
+        try:
+            never = _patch_class(form, owner)
+        except Exception as error:  # the library stays as it is
+            never = f"{type(error).__name__}: {error}"
+            say(f"{form.name} is left as it is: {never}")
+        if never:
+            operators.classes.append(operators.Patched(form.name, never))
+
+
+def _patch_class(form: Form, owner: Any) -> str:
+    """Returns why the class is left as it is, or an empty text."""
+    original = owner.__dict__.get(form.method)
+    if not inspect.isfunction(original):
+        return f"its {form.method} is no plain function"
+    signature = tuple(inspect.signature(original).parameters)
+    if signature != form.signature:
+        return f"its {form.method} has the arguments {', '.join(signature[1:])}"
+    missing = [name for name in form.helpers if name not in owner.__dict__]
+    if missing:
+        return f"it has no {missing[0]} of its own"
+    operators.replace(owner, form.method, original, Patched(form, owner, original))
+    return ""
+
+
+class Patched(operators.Patched):
+    """One class of which a method is replaced."""
+
+    def __init__(self, form: Form, owner: Any, original: Any) -> None:
+        super().__init__(form.name)
+        self._form, self._owner = form, owner
+        self._library = original.__globals__
+        self._has_keywords = form.signature[-1:] == ("kwargs",)
+        self._names = form.signature[1:-1] if self._has_keywords else form.signature[1:]
+        self._helpers = {name: owner.__dict__[name] for name in form.helpers}
+
+    def __call__(self, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call: Any = None
+        try:
+            call = self._read(owner, args, kwargs)
+        # All errors are those of reading: nothing has been computed yet.
+        except (AttributeError, KeyError) as error:
+            call = f"an object of another make: {error}"
+        except Exception as error:
+            call = f"{type(error).__name__} while the call was read"
+            self._say(call, f": {error}")
+        if isinstance(call, str):
+            return self._leave(call)
+        try:
+            result = call.compute()
+        # The original repeats the call, and tells the error if it is one. Others are the program's,
+        # as the end of memory.
+        except (AttributeError, TypeError, ValueError, OSError) as error:
+            why = f"the operator refuses it: {type(error).__name__}"  # without the values
+            self._say(why, f": {error}")
+            return self._leave(why)
+        self.computed += 1
+        return result
+
+    def _read(self, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | str:
+        why = "it is being traced" if torch.jit.is_tracing() else swin_checks.why_not_around()
+        why = why or self._why_not_owner(owner)
+        if why:
+            return why
+        if len(args) > len(self._names):
+            return "too many arguments"
+        given = {**dict(zip(self._names, args)), **kwargs}
+        if len(given) != len(args) + len(kwargs):
+            return "an argument is given twice"
+        unknown = given.keys() - set(self._names)
+        if unknown and not self._has_keywords:
+            return f"{min(unknown)}, an argument that this release does not know"
+        call = self._form.read(owner, given, self._library)
+        return call if isinstance(call, str) else _why_not_device(call.device) or call
+
+    def _why_not_owner(self, owner: Any) -> str:
+        kind, own = type(owner), vars(owner)
+        names = (self._form.method, *self._helpers)
+        for name in names:
+            if name in own:
+                return "a method that the program has replaced"
+            if getattr(kind, name) is not getattr(self._owner, name):
+                return f"a subclass with a {name} of its own"
+        if any(getattr(self._owner, name) is not each for name, each in self._helpers.items()):
+            return "a method that the program has replaced"
+        return ""
+
+
+def _why_not_device(device: torch.device) -> str:
+    """Returns why the library does not compute there. Its operations in plain PyTorch would wait
+    for the GPU, and gain little.
+    """
+    from paceline.ops import _device, _native
+
+    if device.type == "cpu":
+        why = _native.why_unavailable()
+    elif device.type == _device.KIND:
+        why = _device.why_unavailable(index_of(device))
+    else:
+        return f"tensors on {device.type}"
+    return why and f"nothing computes it on {device.type}: {why}"

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all patches of fused operators share: the switch, the functions that take the places of
+methods, and the one status that explain() shows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from paceline._core import contract, reports
+from paceline._core.imports import after_import
+from paceline._core.log import say
+from paceline._core.switches import why_off
+
+# There is no switch for operators alone. This one says whether what a model computes may be
+# replaced by something quicker that rounds differently.
+VARIABLE = contract.COMPILE
+NOT_OURS: Any = object()
+_MOST_REASONS = 16  # that are told of one class
+
+_undo: list[Callable[[], None]] = []
+classes: list[Patched] = []
+_switch: str | None = None  # as why_off; None if no module of patches is installed
+
+
+def install(modules: Iterable[str], patch: Callable[[ModuleType], None]) -> None:
+    """Calls `patch` with each of these modules, now or when it is imported."""
+    global _switch
+    if _switch is None:
+        _switch = why_off(VARIABLE, "models are", "fused operators")
+        reports.register(reports.OPERATORS, status)
+    if _switch:
+        return
+    for name in sorted(set(modules)):
+        after_import(name, functools.partial(_patch_unless_off, patch))
+
+
+def _patch_unless_off(patch: Callable[[ModuleType], None], library: ModuleType) -> None:
+    if _switch == "":  # else it has been uninstalled before the import
+        patch(library)
+
+
+def uninstall() -> None:
+    """Puts all originals back."""
+    global _switch
+    while _undo:
+        _undo.pop()()
+    classes.clear()
+    _switch = None
+
+
+class Patched:
+    """One class of which a method is replaced, and what became of its calls."""
+
+    by_itself = "computes by itself"
+
+    def __init__(self, name: str, never: str = "") -> None:
+        self.name, self.never = name, never
+        self.computed = 0
+        self._left: dict[str, int] = {}  # calls by the reason for which they are the library's
+
+    def __call__(self, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Makes the call, or returns NOT_OURS if it is the library's."""
+        raise NotImplementedError
+
+    def _say(self, why: str, more: str = "") -> None:
+        if why not in self._left:
+            say(f"{self.name} {self.by_itself}: {why}{more}")
+
+    def _leave(self, why: str) -> Any:
+        if why in self._left or len(self._left) < _MOST_REASONS:
+            self._left[why] = self._left.get(why, 0) + 1
+        return NOT_OURS
+
+    def told(self) -> dict[str, Any]:
+        parts = [f"{self.computed} calls computed, class Reordered"] if self.computed else []
+        parts += [f"{count} by the library ({why})" for why, count in sorted(self._left.items())]
+        if self.never:
+            parts = [f"left as it is ({self.never})"]
+        reasons = [self.never] if self.never else sorted(self._left)
+        met = self.computed or reasons
+        return {
+            "name": self.name,
+            "state": "on" if self.computed else "off" if met else "waiting",
+            "reason": "; ".join(reasons) if met else "no call yet",
+            "computed": self.computed,
+            "left": sum(self._left.values()),
+            "text": "; ".join(parts) or "no call yet",
+        }
+
+
+def replace(owner: Any, method: str, original: Any, patched: Patched) -> None:
+    setattr(owner, method, _around(original, patched))
+    _undo.append(functools.partial(setattr, owner, method, original))
+    classes.append(patched)
+
+
+def _around(original: Any, ours: Callable[..., Any]) -> Any:
+    """Returns the function that takes the original's place.
+
+    torch.jit.script compiles the source of the original, which it finds by __wrapped__, with the
+    names that this function sees. So it sees those of the library's file: it uses no global name
+    of its own, and torch.compile can follow it to the original.
+    """
+    compiler = getattr(torch, "compiler", None)
+    paceline_compiling = getattr(compiler, "is_compiling", None) or (lambda: False)
+    paceline_original, paceline_ours, paceline_not_ours = original, ours, NOT_OURS
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not paceline_compiling():
+            paceline_result = paceline_ours(self, args, kwargs)
+            if paceline_result is not paceline_not_ours:
+                return paceline_result
+        return paceline_original(self, *args, **kwargs)
+
+    there = FunctionType(
+        forward.__code__, original.__globals__, original.__name__, None, forward.__closure__
+    )
+    return functools.update_wrapper(there, original)
+
+
+def status() -> reports.Status:
+    seen = [each.told() for each in classes]
+    if _switch != "":
+        return reports.Status(_switch or "off (uninstalled)", seen)
+    acting = [each for each in seen if each["state"] == "on"]
+    if acting:
+        names = ", ".join(f"{each['name']}: {each['computed']} calls" for each in acting)
+        return reports.Status(f"on for {names}", seen)
+    if not seen:
+        return reports.Status("off (no model that it knows has been imported)", seen)
+    met = [each for each in seen if each["state"] == "off"]
+    reasons = "; ".join(f"{each['name']}: {each['reason']}" for each in met or seen)
+    return reports.Status(f"off ({reasons})", seen)
