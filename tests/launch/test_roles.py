@@ -12,8 +12,9 @@ from local import run_job
 SERVES = "trap 'exit 3' TERM; while :; do sleep 0.05; done"
 # In a command `$$` is a dollar sign, as in Kubernetes.
 KILLS_ITSELF = "kill -9 $$$$"
-# The 22nd field of the line: when the process started.
-STARTED = "cut -d ' ' -f 22 /proc/self/stat"
+# The 22nd field of the line: when the launcher started the shell. A process of the shell's own
+# starts whenever the machine has time for it.
+STARTED = "cut -d ' ' -f 22 /proc/$$$$/stat"
 
 
 def role(name: str, kind: str, script: str, replicas: int = 1, **more: Any) -> dict[str, Any]:
