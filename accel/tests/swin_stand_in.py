@@ -98,7 +98,7 @@ def job(install: Callable[[], None], **variables: str) -> Iterator[None]:
     """Patches what a job with these variables patches by this function."""
     registered = dict(reports._reports)
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"PACELINE_COMPILE": "Auto", **variables}.items():
+        for name, value in {"PACELINE_OPERATORS": "Auto", **variables}.items():
             patch.setenv(name, value)
         try:
             install()

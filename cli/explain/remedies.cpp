@@ -34,8 +34,9 @@ const std::vector<Remedy>& remedies() {
       {"compute",
        std::nullopt,
        "Computing limits it",
-       "Computing itself can get quicker: fused optimizers, a compiled model, lower precision.",
-       {"optimizer", "compile", "precision", "cudaGraph"}},
+       "Computing itself can get quicker: fused optimizers and operators, a compiled model, lower "
+       "precision.",
+       {"optimizer", "compile", "operators", "precision", "cudaGraph"}},
   };
   return kAll;
 }

@@ -31,7 +31,8 @@ enum class Feature : std::size_t {
   kPrecision,
   kCudaGraph,
   kLoaderWorkers,
-  kCompile
+  kCompile,
+  kOperators
 };
 
 struct FeatureRule {
@@ -56,8 +57,9 @@ inline constexpr std::array<std::string_view, 2> kCommunicationValues{"Auto", "D
 inline constexpr std::array<std::string_view, 4> kPrecisionValues{"Disabled", "TF32", "O1", "O2"};
 inline constexpr std::array<std::string_view, 2> kCudaGraphValues{"Auto", "Disabled"};
 inline constexpr std::array<std::string_view, 2> kCompileValues{"Auto", "Disabled"};
+inline constexpr std::array<std::string_view, 2> kOperatorsValues{"Auto", "Disabled"};
 /// In the order of Feature.
-inline constexpr std::array<FeatureRule, 8> kFeatures{{
+inline constexpr std::array<FeatureRule, 9> kFeatures{{
     FeatureRule{
         .name = "loader",
         .variable = "PACELINE_LOADER",
@@ -149,6 +151,18 @@ inline constexpr std::array<FeatureRule, 8> kFeatures{{
         .name = "compile",
         .variable = "PACELINE_COMPILE",
         .values = kCompileValues,
+        .pattern = "",
+        .problem = "",
+        .remedy = "",
+        .fallback = "Disabled",
+        .by_mode = true,
+        .numerics = Numerics::kReordered,
+        .needs = std::nullopt,
+    },
+    FeatureRule{
+        .name = "operators",
+        .variable = "PACELINE_OPERATORS",
+        .values = kOperatorsValues,
         .pattern = "",
         .problem = "",
         .remedy = "",

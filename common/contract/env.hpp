@@ -336,6 +336,12 @@ inline constexpr Variable kCompile{
     "steps, and kept only if steps get quicker.",
     "Disabled",
     {"Auto", "Disabled"}};
+inline constexpr Variable kOperators{
+    "PACELINE_OPERATORS",
+    "Auto: operators of models that the runtime knows are computed by fused code: window attention "
+    "of Swin on GPUs, and the assignment of targets in FCOS3D and SimOTA.",
+    "Disabled",
+    {"Auto", "Disabled"}};
 
 // What a person may set, in a pod template or around `paceline run`. Paceline sets all others.
 inline constexpr std::array kUsers{kHangAfter,
@@ -364,7 +370,8 @@ inline constexpr std::array kUsers{kHangAfter,
                                    kPrecision,
                                    kCudaGraph,
                                    kLoaderWorkers,
-                                   kCompile};
+                                   kCompile,
+                                   kOperators};
 
 constexpr bool is_users(std::string_view name) {
   for (const Variable& variable : kUsers)
@@ -451,6 +458,7 @@ inline constexpr std::array kAll{kSettings,
                                  kPrecision,
                                  kCudaGraph,
                                  kLoaderWorkers,
-                                 kCompile};
+                                 kCompile,
+                                 kOperators};
 
 }  // namespace paceline::env

@@ -28,15 +28,14 @@ LEAST_SCHEDULES = 10_000
 class Suite:
     """A named set of tests.
 
-    Suites of two lanes run side by side. The lane of the cluster begins with the suites that mostly
-    wait for it. It goes on with others, so that both lanes take about as long.
+    Lanes take the suites in the order of SUITES, where the long ones stand first.
     """
 
     about: str
     needs: tuple[str, ...]
     run: Callable[[Path], None]
     usual: bool = True  # run when no suite is named
-    lane: str = "local"
+    cluster: bool = False  # starts the test cluster, of which one runs at a time
 
 
 def pytest(
@@ -205,6 +204,25 @@ SUITES: dict[str, Suite] = {
         (),
         _python("scripts", "tests/scripts"),
     ),
+    "conformance": Suite(
+        "the Kubernetes client on the fake and the real API server, and the chart's admission"
+        " policies and converted examples of other projects on the real one",
+        ("build", "tools", "published"),
+        run_conformance,
+        cluster=True,
+    ),
+    "e2e": Suite(
+        "jobs and failures on the real two-node cluster",
+        ("build", "tools"),
+        _with_tools("e2e", "tests/e2e"),
+        cluster=True,
+    ),
+    "runtime": Suite(
+        "the runtime on the newest PyTorch, and what attaches by itself on the oldest; launcher;"
+        " an old glibc and musl; XGBoost",
+        ("build", "pytorch", "portable", "published", "xgboost"),
+        run_runtime,
+    ),
     "unit": Suite(
         "C++ unit tests under AddressSanitizer and UndefinedBehaviorSanitizer",
         ("asan",),
@@ -214,6 +232,34 @@ SUITES: dict[str, Suite] = {
         "the operator in thousands of simulated schedules, and the recorder",
         ("build",),
         run_simulation,
+    ),
+    "dashboard": Suite(
+        "every query of the dashboard on a real Prometheus and a real run",
+        ("build", "grafana"),
+        _python("dashboard", "tests/dashboard"),
+    ),
+    "trainers": Suite(
+        "unmodified trainers (Transformers, Lightning, Accelerate, …): accelerated against plain",
+        ("build", "trainers"),
+        _python("pinned", "tests/trainers", "scripts/trainers-venv"),
+    ),
+    "kernels": Suite(
+        "the GPU kernels for every architecture, by both CUDA majors; needs no GPU",
+        (),
+        _python("kernels", "tests/gpu"),
+    ),
+    "breakdown": Suite(
+        "injected truth against the measured breakdown", ("build", "pytorch"), run_breakdown
+    ),
+    "wheel": Suite(
+        "the Python package, built as a wheel and installed beside both PyTorch versions",
+        ("pytorch", "portable"),
+        _python("wheel", "tests/package"),
+    ),
+    "chart": Suite(
+        "the Helm chart: schema, security contexts, privileges",
+        ("tools",),
+        _with_tools("chart", "tests/chart"),
     ),
     "rdma": Suite(
         "a real RDMA device, in a virtual machine with soft RoCE",
@@ -230,20 +276,11 @@ SUITES: dict[str, Suite] = {
         run_runtime_threads,
         usual=False,
     ),
-    "runtime": Suite(
-        "the runtime on the newest PyTorch, and what attaches by itself on the oldest; launcher;"
-        " an old glibc and musl; XGBoost",
-        ("build", "pytorch", "portable", "published", "xgboost"),
-        run_runtime,
-    ),
     "oldest": Suite(
         "every test of the runtime on the oldest PyTorch, Debian's 1.13",
         ("build", "portable"),
         _python("debian", "accel/tests"),
         usual=False,
-    ),
-    "breakdown": Suite(
-        "injected truth against the measured breakdown", ("build", "pytorch"), run_breakdown
     ),
     "diagnosis": Suite(
         "every injected fault against what the launcher finds, and clean runs",
@@ -251,50 +288,19 @@ SUITES: dict[str, Suite] = {
         run_diagnosis,
         usual=False,
     ),
-    "conformance": Suite(
-        "the Kubernetes client on the fake and the real API server, and the chart's admission"
-        " policies and converted examples of other projects on the real one",
-        ("build", "tools", "published"),
-        run_conformance,
-        lane="cluster",
-    ),
-    "e2e": Suite(
-        "jobs and failures on the real two-node cluster",
-        ("build", "tools"),
-        _with_tools("e2e", "tests/e2e"),
-        lane="cluster",
-    ),
     "kueue": Suite(
         "jobs of a LocalQueue under Kueue's own controller, on the real two-node cluster",
         ("build", "tools", "kueue-tools"),
         _with_tools("kueue", "tests/kueue"),
         usual=False,
-        lane="cluster",
+        cluster=True,
     ),
     "reliability": Suite(
         "each part of a real three-node cluster killed while jobs run and wait; writes a page",
         ("build", "tools"),
         _with_tools("reliability", "tests/reliability"),
         usual=False,
-        lane="cluster",
-    ),
-    "wheel": Suite(
-        "the Python package, built as a wheel and installed beside both PyTorch versions",
-        ("pytorch", "portable"),
-        _python("wheel", "tests/package"),
-        lane="cluster",
-    ),
-    "kernels": Suite(
-        "the GPU kernels for every architecture, by both CUDA majors; needs no GPU",
-        (),
-        _python("kernels", "tests/gpu"),
-        lane="cluster",
-    ),
-    "trainers": Suite(
-        "unmodified trainers (Transformers, Lightning, Accelerate, …): accelerated against plain",
-        ("build", "trainers"),
-        _python("pinned", "tests/trainers", "scripts/trainers-venv"),
-        lane="cluster",
+        cluster=True,
     ),
     "frameworks": Suite(
         "the examples of every framework with its real package: start, restart, step telemetry",
@@ -313,17 +319,5 @@ SUITES: dict[str, Suite] = {
         (),
         run_cupti,
         usual=False,
-    ),
-    "dashboard": Suite(
-        "every query of the dashboard on a real Prometheus and a real run",
-        ("build", "grafana"),
-        _python("dashboard", "tests/dashboard"),
-        lane="cluster",
-    ),
-    "chart": Suite(
-        "the Helm chart: schema, security contexts, privileges",
-        ("tools",),
-        _with_tools("chart", "tests/chart"),
-        lane="cluster",
     ),
 }

@@ -370,6 +370,9 @@ CASES: dict[str, Case] = {
     "acceleration.compile": Case(
         "Disabled", "Auto", look=told("compile"), seen=("Disabled", "Auto")
     ),
+    "acceleration.operators": Case(
+        "Disabled", "Auto", look=told("operators"), seen=("Disabled", "Auto")
+    ),
     "network.gpuDirect": Case(
         "Preferred",
         "Disabled",

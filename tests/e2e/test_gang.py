@@ -57,6 +57,7 @@ def test_job_waits_for_the_profile_that_it_names(
             "optimizer": "Auto",
             "communication": "Auto",
             "compile": "Auto",
+            "operators": "Auto",
         }
         handle.tell()
         handle.wait_phase("Succeeded")

@@ -288,7 +288,7 @@ def a_swin_model_of_timm_trains_quicker() -> None:
     import timm  # type: ignore[import-not-found]
     from paceline._inject import operators, swin
 
-    os.environ["PACELINE_COMPILE"] = "Auto"
+    os.environ["PACELINE_OPERATORS"] = "Auto"
     pictures = torch.randn(64, 3, 224, 224, device=DEVICE)
     labels = torch.randint(0, 10, (64,), device=DEVICE)
 

@@ -268,7 +268,7 @@ def test_one_status_for_all_operators() -> None:
 
     original = SimOTAAssigner.assign
     with swin_stand_in.job(install):
-        assert "fused operators: off (" in explain.explain()
+        assert "fused operators: on (no call yet); " in explain.explain()
         assert SimOTAAssigner.assign is not original
         SimOTAAssigner().assign(*scene(1))
         FCOSMono3DHead(center_sampling=False).get_targets(*batch(2))
@@ -281,7 +281,7 @@ def test_one_status_for_all_operators() -> None:
 
 
 @pytest.mark.parametrize(
-    "variables", [{"PACELINE_COMPILE": "Disabled"}, {"PACELINE_NUMERICS": "Bitwise"}]
+    "variables", [{"PACELINE_OPERATORS": "Disabled"}, {"PACELINE_NUMERICS": "Bitwise"}]
 )
 def test_not_asked_for(variables: dict[str, str]) -> None:
     original = SimOTAAssigner.assign

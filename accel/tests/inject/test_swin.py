@@ -15,7 +15,7 @@ import pytest
 import swin_fakes
 import swin_stand_in
 import torch
-from paceline._core import explain, reports
+from paceline._core import effects, explain, reports
 from paceline._inject import operators
 
 Tensor = torch.Tensor
@@ -283,7 +283,7 @@ def test_an_error_is_told_once(capfd: pytest.CaptureFixture[str]) -> None:
 def test_explain() -> None:
     module = made(swin_fakes.WindowAttention)
     with swin_stand_in.installed():
-        assert "fused operators: off (" in explain.explain()
+        assert "fused operators: on (no call yet); " in explain.explain()
         result_of(module)
         result_of(module)
         result_of(made(swin_fakes.ShiftedWindowAttention, drop=0.1))
@@ -298,13 +298,23 @@ def test_explain() -> None:
         seen = explain.as_dict()["fused operators"]["seen"]
         assert [each["state"] for each in seen] == ["on", "off", "waiting", "waiting"]
         assert seen[0]["computed"] == 2 and seen[1]["left"] == 1
+        (effect,) = (each for each in effects.found() if each["feature"] == "operators")
+        assert effect["kept"] and "WindowAttention: 2 calls computed" in effect["reason"]
+
+
+def test_a_job_is_not_told_of_operators_that_nothing_has_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(effects, "_told", {})
+    with swin_stand_in.installed():
+        assert not [each for each in effects.found() if each["feature"] == "operators"]
 
 
 @pytest.mark.parametrize(
     "variables,reason",
     [
-        ({"PACELINE_COMPILE": "Disabled"}, "off (PACELINE_COMPILE is Disabled)"),
-        ({"PACELINE_COMPILE": ""}, "off (PACELINE_COMPILE is not set)"),
+        ({"PACELINE_OPERATORS": "Disabled"}, "off (PACELINE_OPERATORS is Disabled)"),
+        ({"PACELINE_OPERATORS": ""}, "off (PACELINE_OPERATORS is not set)"),
         (
             {"PACELINE_NUMERICS": "Bitwise"},
             "off (PACELINE_NUMERICS is Bitwise, and fused operators are of class Reordered)",

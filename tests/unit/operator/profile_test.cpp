@@ -47,6 +47,7 @@ TEST(RuntimeProfiles, JobThatNamesOneWaitsForIt) {
                   {"optimizer", "Auto"},
                   {"communication", "Auto"},
                   {"compile", "Auto"},
+                  {"operators", "Auto"},
                   {"compression", {{"powerSGD", {{"rank", 2}}}}},
                   {"precision", "O1"},
                   {"cudaGraph", "Disabled"}}));

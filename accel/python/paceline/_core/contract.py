@@ -35,6 +35,7 @@ PRECISION = "PACELINE_PRECISION"
 CUDA_GRAPH = "PACELINE_CUDA_GRAPH"
 LOADER_WORKERS = "PACELINE_LOADER_WORKERS"
 COMPILE = "PACELINE_COMPILE"
+OPERATORS = "PACELINE_OPERATORS"
 
 # What may be written, where it is one of a few words.
 VALUES: dict[str, tuple[str, ...]] = {
@@ -48,6 +49,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     PRECISION: ("Disabled", "TF32", "O1", "O2"),
     CUDA_GRAPH: ("Auto", "Disabled"),
     COMPILE: ("Auto", "Disabled"),
+    OPERATORS: ("Auto", "Disabled"),
 }
 # What holds where the variable is not set, or empty.
 DEFAULTS: dict[str, str] = {
@@ -64,6 +66,7 @@ DEFAULTS: dict[str, str] = {
     CUDA_GRAPH: "Auto",
     LOADER_WORKERS: "Disabled",
     COMPILE: "Disabled",
+    OPERATORS: "Disabled",
 }
 # Ways, and of each setting: its type, the least value, the default.
 COMPRESSION: dict[str, dict[str, tuple[type, float, float]]] = {

@@ -33,6 +33,7 @@ _FIELDS = {
     "precision": reports.PRECISION,
     "cudaGraph": reports.GRAPHS,
     "compile": reports.COMPILE,
+    "operators": reports.OPERATORS,
 }
 # They may act without an object of the program that could be named.
 _OF_THE_PROCESS = (reports.PRECISION, reports.GRAPHS)

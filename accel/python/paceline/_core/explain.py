@@ -58,9 +58,9 @@ def features() -> dict[str, Any]:
 def _unasked(feature: reports.Feature) -> str:
     """The switch of a feature that explain() itself answers for, else an empty text."""
     if feature is reports.OPERATORS and not reports.is_registered(feature):
-        said = told(contract.COMPILE) or "not set"
+        said = told(contract.OPERATORS) or "not set"
         return (
-            f"off ({model_given or 'every model'} is left as it is: {contract.COMPILE} is {said})"
+            f"off ({model_given or 'every model'} is left as it is: {contract.OPERATORS} is {said})"
         )
     if feature is reports.GRAPHS and not reports.is_registered(feature):
         said = setting(contract.CUDA_GRAPH)

@@ -65,7 +65,7 @@ OPERATORS = Feature(
     "fused operators",
     "fused operators",
     "Reordered",
-    "off (PACELINE_COMPILE is not set)",
+    "off (PACELINE_OPERATORS is not set)",
 )
 GRAPHS = Feature(
     "CUDA graphs",

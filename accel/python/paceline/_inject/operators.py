@@ -17,9 +17,6 @@ from paceline._core.imports import after_import
 from paceline._core.log import say
 from paceline._core.switches import why_off
 
-# There is no switch for operators alone. This one says whether what a model computes may be
-# replaced by something quicker that rounds differently.
-VARIABLE = contract.COMPILE
 NOT_OURS: Any = object()
 _MOST_REASONS = 16  # that are told of one class
 
@@ -32,7 +29,7 @@ def install(modules: Iterable[str], patch: Callable[[ModuleType], None]) -> None
     """Calls `patch` with each of these modules, now or when it is imported."""
     global _switch
     if _switch is None:
-        _switch = why_off(VARIABLE, "models are", "fused operators")
+        _switch = why_off(contract.OPERATORS, "models are", "fused operators")
         reports.register(reports.OPERATORS, status)
     if _switch:
         return
@@ -132,8 +129,10 @@ def status() -> reports.Status:
     if acting:
         names = ", ".join(f"{each['name']}: {each['computed']} calls" for each in acting)
         return reports.Status(f"on for {names}", seen)
-    if not seen:
-        return reports.Status("off (no model that it knows has been imported)", seen)
     met = [each for each in seen if each["state"] == "off"]
-    reasons = "; ".join(f"{each['name']}: {each['reason']}" for each in met or seen)
-    return reports.Status(f"off ({reasons})", seen)
+    if met:
+        reasons = "; ".join(f"{each['name']}: {each['reason']}" for each in met)
+        return reports.Status(f"off ({reasons})", seen)
+    # Whether it acts is not known before the first call.
+    waits_for = "no call yet" if seen else "no model that it knows has been imported"
+    return reports.Status(f"on ({waits_for})", seen)

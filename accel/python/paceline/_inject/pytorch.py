@@ -58,7 +58,8 @@ def on_torch() -> None:
         _try(_precision, "models compute as they are written")
     if is_asked(contract.COMPILE):
         _try(_compiled, "models stay as they are")
-        _try(_operators, "models compute attention by their own operations")
+    if is_asked(contract.OPERATORS):
+        _try(_operators, "models compute by their own operations")
     if _communication_is_asked():
         _try(_communication, "gradients are communicated by PyTorch")
 
