@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin: each target is one script, which can be run by itself. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-oldest test-runtime-threads test-frameworks mutants lint test-threads bench bench-agent bench-comm bench-loader bench-ops bench-optim bench-recovery bench-scale reach reach-versions diagnose reliability test-rdma test-nccl test-kueue coverage cluster cluster-down images release
+.PHONY: help setup build demo test test-oldest test-runtime-threads test-frameworks mutants lint test-threads bench bench-agent bench-comm bench-loader bench-models bench-ops bench-optim bench-recovery bench-scale reach reach-versions diagnose reliability test-rdma test-nccl test-kueue coverage cluster cluster-down images release
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -69,6 +69,10 @@ bench-loader: ## batches through loader workers, JPEG pictures and tar shards, e
 	bench/loader/run
 	bench/images/run
 	bench/shards/run
+
+bench-models: ## whole vision models and an encoder as they are trained, compiled, with Paceline, and with both; draws docs/pictures/models.svg
+	scripts/build release paceline_runtime
+	bench/models/run --plot docs/pictures/models.svg
 
 bench-ops: ## FCOS3D targets, SimOTA and voxelisation on the CPU against the original algorithms, also compiled
 	scripts/build release paceline_runtime

@@ -192,7 +192,7 @@ def simota_image(
     the place of class_costs.
     """
     count, known = boxes.shape[0], truths.shape[0]
-    winners = torch.full((count,), -1, dtype=torch.long)
+    winners = labels.new_full((count,), -1)
     best = boxes.new_zeros((count,))
     if known == 0 or count == 0:
         return Assigned(winners, best)
@@ -313,10 +313,10 @@ def _grouped(
     by_voxel, order = torch.sort(voxels, stable=True)
     counts = torch.bincount(voxels, minlength=found)
     starts = counts.cumsum(0) - counts
-    places = torch.arange(total) - starts[by_voxel]
+    places = torch.arange(total, device=kept.device) - starts[by_voxel]
     entry = torch.sort(order[starts])[1][:max_voxels]
-    number = torch.full((found,), -1, dtype=torch.long)
-    number[entry] = torch.arange(entry.shape[0])
+    number = torch.full_like(counts, -1)
+    number[entry] = torch.arange(entry.shape[0], device=kept.device)
     rows = number[by_voxel]
     taken = (rows >= 0) & (places < max_points)
     filled = kept.new_zeros((entry.shape[0], max_points, kept.shape[1]))

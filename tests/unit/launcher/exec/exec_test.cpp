@@ -134,8 +134,8 @@ TEST_F(ExecServerTest, AnEarlyCommandWaitsAndALateOneIsRefused) {
 TEST_F(ExecServerTest, ALostConnectionEndsTheCommand) {
   server.begin(0, shell());
   // A program that has set its handler before it says so: an earlier SIGTERM would meet no program.
-  auto socket = ask("secret", 0,
-                    "sh -c 'trap \"exit 7\" TERM; echo on; while true; do sleep 0.1; done'");
+  auto socket =
+      ask("secret", 0, "sh -c 'trap \"exit 7\" TERM; echo on; while true; do sleep 0.1; done'");
   answers(socket, [](const std::string& all) { return all.contains("on"); });
   socket.shutdown(tcp::socket::shutdown_both);
   socket.close();
