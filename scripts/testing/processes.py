@@ -36,6 +36,7 @@ class Lane(threading.local):
 lane = Lane()
 _running: list[subprocess.Popen[bytes]] = []
 _running_lock = threading.Lock()
+ended = threading.Event()  # no other suite begins
 
 
 def say(*lines: str) -> None:
@@ -136,6 +137,7 @@ def end_children() -> None:
 
     Each is asked to stop and has 20 s, since a cluster takes itself down first. Then it is killed.
     """
+    ended.set()
     with _running_lock:
         left = list(_running)
     for process in left:

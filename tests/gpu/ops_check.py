@@ -285,7 +285,7 @@ def a_swin_model_of_timm_trains_quicker() -> None:
     if importlib.util.find_spec("timm") is None:
         checks.emit({"model": "left out: there is no timm here"})
         return
-    import timm  # type: ignore[import-not-found]
+    import timm
     from paceline._inject import operators, swin
 
     os.environ["PACELINE_OPERATORS"] = "Auto"

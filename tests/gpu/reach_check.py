@@ -32,6 +32,7 @@ FEATURES = (
     contract.COMMUNICATION,
     contract.LOADER_WORKERS,
     contract.COMPILE,
+    contract.OPERATORS,
 )
 
 

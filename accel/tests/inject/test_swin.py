@@ -124,6 +124,17 @@ def test_dropout_of_attention(kind: Any) -> None:
         assert operator.calls == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(swin_fakes.WindowAttention, "attn_drop"), (swin_fakes.SwinSelfAttention, "dropout")],
+)
+def test_dropout_that_is_turned_on_by_itself(kind: Any, name: str) -> None:
+    module = made(kind, drop=0.5).eval()
+    getattr(module, name).train()
+    with swin_stand_in.installed() as operator:
+        assert_left(operator, module, "dropout of attention")
+
+
 @pytest.mark.parametrize("kind", CLASSES)
 def test_a_subclass_that_overrides_what_is_called(kind: Any) -> None:
     class Forward(kind):
@@ -188,6 +199,31 @@ def test_replaced_functions_of_the_library(monkeypatch: pytest.MonkeyPatch) -> N
         assert_left(operator, made(swin_fakes.SwinAttention), "that the program has replaced")
 
 
+def test_what_the_program_replaces_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    def zeros(module: Any) -> Tensor:
+        return torch.zeros(1, 9, 9)
+
+    with swin_stand_in.installed() as operator:
+        module = made(swin_fakes.WindowAttention)
+        module.fused_attn = True
+        late = made(swin_fakes.SwinAttention)
+        result_of(module)
+        result_of(late)
+        assert operator.calls == 2
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.nn.functional, "scaled_dot_product_attention", zeros, raising=False)
+            assert_left(operator, module, "an attention that the program has replaced")
+            assert_left(operator, late, "an attention that the program has replaced")
+        with monkeypatch.context() as patch:
+            patch.setattr(swin_fakes.WindowAttention, "_get_rel_pos_bias", zeros)
+            assert_left(operator, module, "a _get_rel_pos_bias of its own")
+        holder = type(late.relative_position_bias)
+        forward = holder.forward
+        with monkeypatch.context() as patch:
+            patch.setattr(holder, "forward", lambda *args: forward(*args))
+            assert_left(operator, late, "a relative_position_bias of another kind")
+
+
 @pytest.mark.parametrize("name", ["attn_drop", "softmax"])
 def test_hooks_on_what_is_skipped(name: str) -> None:
     module = made(swin_fakes.WindowAttention)
@@ -226,6 +262,56 @@ def test_modes_and_transforms() -> None:
         torch.func.vmap(module)(x[None])
         assert operator.calls == 0
         assert "torch.func" in said_of(module)["reason"]
+
+
+@pytest.mark.skipif(not NEW, reason="no torch.func")
+def test_a_transform_within_a_backward_pass() -> None:
+    module = made(swin_fakes.WindowAttention)
+
+    class Implicit(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            (x,) = ctx.saved_tensors
+            return torch.func.vjp(module, x)[1](grad)[0]
+
+    x = given(module)[0].requires_grad_()
+    with swin_stand_in.installed() as operator:
+        Implicit.apply(x).sum().backward()
+        assert operator.calls == 0 and x.grad is not None
+
+
+@pytest.mark.skipif(not NEW, reason="no modes that can be asked for")
+def test_modes_of_functions() -> None:
+    from torch.overrides import TorchFunctionMode
+
+    class Watch(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    module = made(swin_fakes.WindowAttention)
+    with swin_stand_in.installed() as operator:
+        with torch.device("cpu"):
+            result_of(module)
+        assert operator.calls == 1
+        with Watch():
+            assert_left(operator, module, "a mode that looks at every operation")
+
+
+def test_where_there_are_no_kernels_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = made(swin_fakes.WindowAttention)
+    with swin_stand_in.installed() as operator:
+        from paceline.ops import _window
+
+        monkeypatch.setattr(_window, "serves", lambda *_: False)
+        assert_left(operator, module, "no kernel for float32 on cpu")
+        assert operator.asked == 0
 
 
 def test_scripts_and_traces_have_the_original() -> None:
@@ -273,7 +359,8 @@ def test_an_error_is_told_once(capfd: pytest.CaptureFixture[str]) -> None:
         ours = trained(module)
         trained(module)
         line = "paceline: timm.models.swin_transformer.WindowAttention computes its own attention"
-        assert capfd.readouterr().err == f"{line}: OSError: no such library\n"
+        said = f"{line}: the operator refuses it: OSError: no such library\n"
+        assert capfd.readouterr().err == said
         operator.error = RuntimeError("out of memory")
         with pytest.raises(RuntimeError, match="out of memory"):
             module(given(module)[0])

@@ -100,6 +100,56 @@ print("reached the end")
 """)
 
 
+def test_rows_that_are_masked_whole(on_fake: Train) -> None:
+    on_fake("""
+qkv, table, index, mask = attention(windows=2, tokens=9, heads=1)
+mask[0, 3] = torch.finfo(torch.float32).min
+arguments = qkv, table, index, mask
+on_gpu(True)
+found = with_grads(*arguments)
+on_gpu(False)
+near(found, with_grads(*in_double(*arguments)), torch.float16)
+print("reached the end")
+""")
+
+
+def test_views_that_lie_anywhere(on_fake: Train) -> None:
+    on_fake("""
+qkv, table, index, mask = attention(windows=1, tokens=9, heads=1, masks=1)
+on_gpu(True)
+whole = ops.window_attention(qkv, table, index, mask)
+flat = torch.cat((torch.zeros(1).half(), qkv.detach().flatten()))
+odd = flat[1:].view_as(qkv)
+assert odd.data_ptr() % 16 != 0
+assert torch.equal(ops.window_attention(odd, table, index, mask), whole)
+strange = torch.as_strided(qkv.detach(), qkv.shape, (1, *qkv.stride()[1:]))
+assert strange.is_contiguous()
+assert torch.equal(ops.window_attention(strange, table, index, mask), whole)
+joined = torch.cat((torch.zeros(1).half(), whole.flatten()))  # its gradient is such a view
+weights = torch.linspace(-1, 1, joined.numel()).half()
+(grad,) = torch.autograd.grad(joined, qkv, weights, retain_graph=True)
+(wanted,) = torch.autograd.grad(whole, qkv, weights[1:].clone().view_as(whole))
+assert torch.equal(grad, wanted)
+print("reached the end")
+""")
+
+
+def test_transforms_are_pytorchs(on_fake: Train) -> None:
+    on_fake("""
+qkv, table, index, mask = attention(windows=2, tokens=9, dtype=torch.float32)
+on_gpu(True)
+_device.TYPES = {torch.float32: 0}  # PyTorch has few operations for halves on the CPU
+assert _window.takes(qkv, table, index, mask)
+def call(qkv):
+    assert not _window.takes(qkv, table, index, mask)
+    return ops.window_attention(qkv, table, index, mask)
+torch.func.vmap(call)(qkv.detach()[None])
+torch.func.jvp(call, (qkv.detach(),), (qkv.detach(),))
+assert launches() == []
+print("reached the end")
+""")
+
+
 def test_a_second_backward_is_pytorchs(on_fake: Train) -> None:
     on_fake("""
 def penalty(qkv, table, index, mask):

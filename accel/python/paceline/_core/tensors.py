@@ -8,11 +8,24 @@ from __future__ import annotations
 import functools
 
 import torch
+from torch.autograd import forward_ad
 
 Tensor = torch.Tensor
+_transform = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", lambda: None)
 
 _increment = getattr(torch.autograd.graph, "increment_version", None)
 _increments_lists = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
+
+
+def why_transformed() -> str:
+    """Returns what makes of tensors something else than the memory that they show, or an empty
+    text. Within it only PyTorch's own operations can compute.
+    """
+    if _transform() is not None:
+        return "a transform of torch.func"
+    if getattr(forward_ad, "_current_level", -1) >= 0:
+        return "derivatives in forward mode"
+    return ""
 
 
 def mark_written(tensors: list[Tensor]) -> None:

@@ -66,7 +66,7 @@ class Patched:
         raise NotImplementedError
 
     def _say(self, why: str, more: str = "") -> None:
-        if why not in self._left:
+        if why not in self._left and len(self._left) < _MOST_REASONS:
             say(f"{self.name} {self.by_itself}: {why}{more}")
 
     def _leave(self, why: str) -> Any:

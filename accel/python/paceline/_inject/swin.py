@@ -83,8 +83,8 @@ class Patched(operators.Patched):
     def __init__(self, form: Form, owner: Any, original: Any, signature: tuple[str, ...]) -> None:
         super().__init__(f"{form.module}.{form.name}")
         self.form = form
-        self._owner = owner
         self._library = getattr(original, "__globals__", {})
+        self._original = swin_checks.original_of(form, owner, self._library)
         self._has_keywords = signature[-1:] == ("kwargs",)
         self._names = signature[1:-1] if self._has_keywords else signature[1:]
         self._known: dict[Any, str] = {}  # by kind of call: why the kernels do not take it
@@ -98,8 +98,8 @@ class Patched(operators.Patched):
         except AttributeError as error:
             call = f"a module of another make: {error}"
         except Exception as error:  # nothing has been computed yet
-            call = f"{type(error).__name__}: {error}"
-            self._say(call)
+            call = f"{type(error).__name__} while the call was read"
+            self._say(call, f": {error}")
         if isinstance(call, str):
             return self._leave(call)
         from paceline.ops import _window
@@ -108,8 +108,8 @@ class Patched(operators.Patched):
             result = call.compute(_window.window_attention)
         # Others are the program's: the end of memory, and what ends a checkpointed pass early.
         except (AttributeError, TypeError, ValueError, OSError) as error:
-            why = f"{type(error).__name__}: {error}"
-            self._say(why)
+            why = f"the operator refuses it: {type(error).__name__}"  # without the values
+            self._say(why, f": {error}")
             self._known[_kind(call)] = why
             return self._leave(why)
         self.computed += 1
@@ -118,16 +118,20 @@ class Patched(operators.Patched):
     def _read(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | str:
         if torch.jit.is_tracing():
             return "it is being traced"
-        why = swin_checks.why_not_module(self.form, self._owner, module, self._library)
+        x = args[0] if args else kwargs.get(self._names[0])
+        if type(x) is not torch.Tensor:
+            return "an input of another class"
+        if why := _why_not_served(x):  # first of all: such a model may be called very often
+            return why
+        why = swin_checks.why_not_module(self.form, self._original, module)
         why = why or swin_checks.why_not_now(self.form, module)
         if why:
             return why
         if len(args) > len(self._names):
             return "too many arguments"
         given = {**dict(zip(self._names, args)), **kwargs}
-        x = given.get(self._names[0])
-        if len(given) != len(args) + len(kwargs) or type(x) is not torch.Tensor:
-            return "an input of another class"
+        if len(given) != len(args) + len(kwargs):
+            return "an argument is given twice"
         unknown = given.keys() - set(self._names)
         if unknown and not self._has_keywords:
             return f"{min(unknown)}, an argument that this release does not know"
@@ -173,8 +177,20 @@ def _kind(call: Call) -> Any:
 
 
 def _described(call: Call, dtype: torch.dtype) -> str:
-    name = str(dtype).replace("torch.", "")
     return (
-        f"no kernel for {name} on {call.x.device.type}, windows of {call.size}, {call.head_dim}"
-        " values a head"
+        f"no kernel for {_named(dtype)} on {call.x.device.type}, windows of {call.size},"
+        f" {call.head_dim} values a head"
     )
+
+
+def _why_not_served(x: torch.Tensor) -> str:
+    from paceline.ops import _window
+
+    dtype = swin_checks.dtype_of_products(x)
+    if _window.serves(x.device, dtype):
+        return ""
+    return f"no kernel for {_named(dtype)} on {x.device.type}"
+
+
+def _named(dtype: torch.dtype) -> str:
+    return str(dtype).replace("torch.", "")

@@ -6,12 +6,13 @@ at the parts that it skips.
 from __future__ import annotations
 
 import weakref
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 from torch.nn.modules import module as torch_module
 
+from paceline._core.tensors import why_transformed
 from paceline._inject.swin_forms import Call, Form
 
 # PyTorch's tables of hooks: those of a module, by name, and those of all modules.
@@ -21,6 +22,8 @@ _EVERYWHERE = [
     for name in _HOOKS
     if hasattr(torch_module, f"_global{name}")
 ]
+# Of the mode of torch.set_default_device, which only makes new tensors elsewhere.
+_SETS_DEVICE = "torch.utils._device"
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _KNOWN_PARTS = (torch.nn.Dropout, torch.nn.Softmax)
 _TABLE = {"relative_position_bias_table"}
@@ -29,16 +32,34 @@ _HAS_KINDS_OF_AUTOCAST = hasattr(torch, "get_autocast_dtype")  # PyTorch 2.4
 # Questions that older releases of PyTorch have no answer to.
 _graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 _dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
-_transform = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", lambda: None)
+_function_modes = getattr(torch._C, "_len_torch_function_stack", lambda: 0)
+_function_mode = getattr(torch._C, "_get_function_stack_at", lambda _: None)
 
 
-def why_not_module(form: Form, owner: Any, module: Any, library: dict[str, Any]) -> str:
+@dataclass(frozen=True)
+class Original:
+    """A class and what it calls, as they were when it was patched."""
+
+    owner: Any
+    helpers: dict[str, Any]
+    bias: Any  # Transformers' class that holds the table, if there is one
+    bias_forward: Any
+
+
+def original_of(form: Form, owner: Any, library: dict[str, Any]) -> Original:
+    bias = library.get("SwinRelativePositionBias")
+    helpers = {name: getattr(owner, name, None) for name in form.helpers}
+    return Original(owner, helpers, bias, getattr(bias, "forward", None))
+
+
+def why_not_module(form: Form, original: Original, module: Any) -> str:
     """Returns why the calls of this module are left to its library, or an empty text."""
     kind: Any = type(module)
-    if kind is not owner:
-        for name in ("forward", *form.helpers):
-            if getattr(kind, name, None) is not getattr(owner, name, None):
-                return f"a subclass with a {name} of its own"
+    if kind is not original.owner and kind.forward is not original.owner.forward:
+        return "a subclass with a forward of its own"
+    for name, known in original.helpers.items():
+        if getattr(kind, name, None) is not known:
+            return f"a {name} of its own"
     own, parts = module.__dict__, module.__dict__["_modules"]
     for name in form.helpers:
         if name in own:
@@ -48,7 +69,9 @@ def why_not_module(form: Form, owner: Any, module: Any, library: dict[str, Any])
     holder = module
     if form.table_within:
         holder = parts[form.table_within]
-        if type(holder) is not library.get("SwinRelativePositionBias") or holder._modules:
+        if type(holder) is not original.bias or holder._modules:
+            return f"a {form.table_within} of another kind"
+        if original.bias.forward is not original.bias_forward:
             return f"a {form.table_within} of another kind"
     if holder._parameters.keys() != _TABLE:
         return "parameters that this release does not know"
@@ -85,7 +108,7 @@ def why_not_now(form: Form, module: Any) -> str:
     second pass does what the first one did.
     """
     if _graph_task() != -1:  # in a backward pass
-        return "its first pass was the library's" if module in _left else ""
+        return why_transformed() or ("its first pass was the library's" if module in _left else "")
     why = why_not_around(bool(form.skipped))
     if why:
         _left.add(module)
@@ -96,15 +119,14 @@ def why_not_now(form: Form, module: Any) -> str:
 
 def why_not_around(skips_modules: bool = False) -> str:
     """Returns why nothing is computed by an operator in what is around the call."""
-    if _dispatch_modes() > 0:
+    if _dispatch_modes() > 0 or any(
+        type(_function_mode(number)).__module__ != _SETS_DEVICE
+        for number in range(_function_modes())
+    ):
         return "a mode that looks at every operation"
     if skips_modules and any(_EVERYWHERE):
         return "hooks on all modules"
-    if _transform() is not None:
-        return "a transform of torch.func"
-    if getattr(forward_ad, "_current_level", -1) >= 0:
-        return "derivatives in forward mode"
-    return ""
+    return why_transformed()
 
 
 def dtype_of_products(x: torch.Tensor) -> torch.dtype:

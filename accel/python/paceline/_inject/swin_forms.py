@@ -50,6 +50,14 @@ class Form:
     table_within: str = ""  # submodule that holds the table, if not the module itself
 
 
+_FUSED = getattr(functional, "scaled_dot_product_attention", None)  # PyTorch 2.0
+
+
+def _is_replaced() -> bool:
+    """Whether the program has put another function in the place of PyTorch's fused attention."""
+    return getattr(functional, "scaled_dot_product_attention", None) is not _FUSED
+
+
 def _checked(call: Call) -> Call | str:
     """Returns the call, or why its tensors do not fit together. The library tells the error."""
     if call.index.numel() != call.size**2 or call.table.dim() != 2:
@@ -71,7 +79,8 @@ def _checked(call: Call) -> Call | str:
 
 def _read_timm(module: Any, given: dict[str, Any], _: dict[str, Any]) -> Call | str:
     x, mask = given["x"], given.get("mask")
-    if module.training and module.attn_drop.p > 0:
+    # Either flag: PyTorch's fused attention goes by the module's, and Dropout by its own.
+    if (module.training or module.attn_drop.training) and module.attn_drop.p > 0:
         return "dropout of attention"
     if module.softmax.dim != -1:
         return "a softmax over other values"
@@ -81,7 +90,10 @@ def _read_timm(module: Any, given: dict[str, Any], _: dict[str, Any]) -> Call | 
     if columns % (3 * heads):
         return "heads of another size"
     # PyTorch's fused attention, which timm can call instead, has no look at `scale`.
-    scale = None if getattr(module, "fused_attn", False) else module.scale
+    is_fused = getattr(module, "fused_attn", False)
+    if is_fused and _is_replaced():
+        return "an attention that the program has replaced"
+    scale = None if is_fused else module.scale
 
     def compute(attention: Callable[..., Tensor]) -> Tensor:
         qkv = module.qkv(x).reshape(call.windows, call.size, 3, heads, -1)
@@ -196,7 +208,7 @@ def _read_transformers(module: Any, given: dict[str, Any], _: dict[str, Any]) ->
         return "attention weights are asked for"
     if given.get("head_mask") is not None:
         return "a mask of heads"
-    if module.training and module.dropout.p > 0:
+    if (module.training or module.dropout.training) and module.dropout.p > 0:
         return "dropout of attention"
     projections = (module.query, module.key, module.value)
     heads, head_dim = module.num_attention_heads, module.attention_head_size
@@ -225,7 +237,8 @@ def _read_transformers_5(module: Any, given: dict[str, Any], library: dict[str, 
     if chosen != "sdpa":
         return f"attention of the kind {chosen!r}"
     function = library["ALL_ATTENTION_FUNCTIONS"].get_interface(chosen, None)
-    if getattr(function, "__module__", "") != "transformers.integrations.sdpa_attention":
+    known = "transformers.integrations.sdpa_attention"
+    if getattr(function, "__module__", "") != known or _is_replaced():
         return "an attention that the program has replaced"
     projections = (module.q_proj, module.k_proj, module.v_proj)
     head_dim = module.head_dim

@@ -14,7 +14,7 @@ import torch
 
 from paceline._core import library
 from paceline._core.log import say_once
-from paceline._core.tensors import index_of, stream_of
+from paceline._core.tensors import index_of, stream_of, why_transformed
 from paceline.ops import _native
 from paceline.ops._native import REAL, Assignment, Targets, count, number, pointer, real
 
@@ -22,6 +22,7 @@ Tensor = torch.Tensor
 KIND = "cuda"  # the type of devices that this module serves
 MOST_LEVELS = 8
 MOST_TOKENS, HEAD_DIM = 64, 32
+PANEL_BYTES = 16  # what addresses of attention are multiples of
 REFUSED = -8
 TYPES = {torch.float16: 0, torch.bfloat16: 1}
 
@@ -93,16 +94,25 @@ def takes(operator: str, tensors: Sequence[Tensor]) -> bool:
     device = tensors[0].device
     if any(type(each) not in REAL or each.device != device for each in tensors):
         return False
-    if device.type != KIND:
+    if device.type != KIND or why_transformed():
         return False
     if why := why_unavailable(index_of(device)):
         say_once(f"ops.{operator} runs in plain PyTorch: {why}")
     return not why
 
 
+def _tell_what_came_before(device: torch.device) -> None:
+    """Raises PyTorch's own error if the device has failed before: the driver tells it in answer to
+    whatever is asked next.
+    """
+    if torch.cuda.is_available() and not torch.cuda.is_current_stream_capturing():
+        torch.cuda.synchronize(device)
+
+
 def launch(function: Any, argument: Any, device: torch.device, *others: Any) -> None:
     """Launches on the current stream. Raises RuntimeError where the driver refuses."""
     code = function(ctypes.byref(argument), *others, index_of(device), stream_of(device))
     if code == REFUSED:
+        _tell_what_came_before(device)
         raise RuntimeError(f"paceline.ops: the driver refused a launch on {device}")
     _native.must(code)

@@ -12,6 +12,7 @@ import torch
 
 from paceline._core import library
 from paceline._core.log import say_once
+from paceline._core.tensors import why_transformed
 
 Tensor = torch.Tensor
 NO_MEMORY = -4
@@ -130,7 +131,7 @@ def takes(operator: str, dtype: torch.dtype, tensors: Sequence[Tensor]) -> bool:
 
     Subclasses such as FakeTensor and DTensor may hold no memory that the library could read.
     """
-    if dtype is not torch.float32:
+    if dtype is not torch.float32 or why_transformed():
         return False
     if any(each.device.type != "cpu" or type(each) not in REAL for each in tensors):
         return False

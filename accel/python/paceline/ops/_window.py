@@ -8,7 +8,7 @@ from typing import Any, Union
 
 import torch
 
-from paceline._core.tensors import index_of, multiprocessors
+from paceline._core.tensors import index_of, multiprocessors, why_transformed
 from paceline.ops import _arguments as arguments
 from paceline.ops import _device
 
@@ -65,20 +65,25 @@ def window_attention(
         scale = _shape(qkv)[-1] ** -0.5
     if takes(qkv, table, index, mask):
         if isinstance(qkv, torch.Tensor):
-            parts = (qkv.contiguous(), None, None)
+            parts: tuple[Any, ...] = (_panels(qkv), None, None)
         else:
-            parts = tuple(each.contiguous() for each in qkv)
+            parts = tuple(_panels(each) for each in qkv)
         found: Tensor = _Attention.apply(*parts, table, index, mask, float(scale))
         return found
     return by_torch(qkv, table, index, mask, float(scale))
 
 
+def serves(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether there may be kernels for some call on this device, with products of this dtype."""
+    return device.type == _device.KIND and dtype in _device.TYPES
+
+
 def takes(qkv: Packed, table: Tensor, index: Tensor, mask: Tensor | None) -> bool:
     """Whether the kernels for GPUs compute this. The arguments are those of `window_attention`."""
-    if is_compiling() or torch.jit.is_tracing():
+    if is_compiling() or torch.jit.is_tracing() or why_transformed():
         return False
     first = qkv if isinstance(qkv, torch.Tensor) else qkv[0]
-    if first.device.type != _device.KIND or first.dtype not in _device.TYPES:
+    if not serves(first.device, first.dtype):
         return False
     windows, tokens, heads, depth = _shape(qkv)
     if tokens > _device.MOST_TOKENS or depth != _device.HEAD_DIM or windows * tokens * heads == 0:
@@ -91,6 +96,14 @@ def takes(qkv: Packed, table: Tensor, index: Tensor, mask: Tensor | None) -> boo
     if mask is not None and (mask.requires_grad or not mask.is_floating_point()):
         return False
     return _device.takes("window_attention", [*parts, *others])
+
+
+def _panels(tensor: Tensor) -> Tensor:
+    """The same numbers, dense and at an address that the kernels can read. A view into a flat
+    tensor, as the backward of `torch.cat` makes them, may lie anywhere.
+    """
+    tensor = tensor.contiguous()
+    return tensor.clone() if tensor.data_ptr() % _device.PANEL_BYTES else tensor
 
 
 def _shape(qkv: Packed) -> tuple[int, int, int, int]:
@@ -122,10 +135,16 @@ def _check(qkv: Packed, table: Tensor, index: Tensor, mask: Tensor | None) -> No
         raise ValueError(
             f"index has shape {tuple(index.shape)}: pass one of shape ({tokens}, {tokens})"
         )
-    if index.is_floating_point():
+    # PyTorch would take both for masks of the table.
+    if index.is_floating_point() or index.dtype in (torch.bool, torch.uint8):
         raise TypeError(f"index has dtype {index.dtype}: pass index.long()")
     if mask is not None:
         arguments.tensor("mask", mask, "M", tokens, tokens)
+        if not mask.is_floating_point():
+            raise TypeError(
+                f"mask has dtype {mask.dtype}: pass numbers that are added to the scores, such as"
+                " 0 and -100"
+            )
         if mask.shape[0] == 0 or windows % mask.shape[0] != 0:
             raise ValueError(
                 f"mask has {mask.shape[0]} windows, and qkv {windows}: pass a mask of which the"
@@ -171,7 +190,7 @@ class _Attention(torch.autograd.Function):
             return _grads_by_torch(packed, k, v, table, index, masks, ctx.scale, out_grad)
         tokens = packed.shape[1]
         biases = _biases(table)
-        out_grad = out_grad.to(packed.dtype).contiguous()
+        out_grad = _panels(out_grad.to(packed.dtype))
         grads = [None if each is None else torch.empty_like(each) for each in (packed, k, v)]
         table_grad = torch.empty_like(biases)
         call = _call(packed, k, v, biases, index, masks, ctx.scale, BACKWARD_BLOCKS)
@@ -228,6 +247,8 @@ def _call(
 ) -> _device.Attention:
     windows, tokens = packed.shape[:2]
     entries, heads = biases.shape
+    # A tensor with one window, or one token, may show any stride for it.
+    token_stride = packed[0, 0].numel()
     slots = multiprocessors(index_of(packed.device)) * blocks // heads
     q_at, k_at, v_at = _addresses(packed, k, v)
     return _device.Attention(
@@ -238,8 +259,8 @@ def _call(
         tokens=tokens,
         heads=heads,
         entries=entries,
-        window_stride=packed.stride(0),
-        token_stride=packed.stride(1),
+        window_stride=tokens * token_stride,
+        token_stride=token_stride,
         slots=max(1, min(windows, slots)),
         q=q_at,
         k=k_at,
@@ -268,4 +289,5 @@ def by_torch(
     else:
         scores = scores + bias
     out = scores.softmax(-1).to(v.dtype) @ v.transpose(1, 2)
-    return out.transpose(1, 2).reshape(windows, tokens, heads * depth)
+    # Under autocast the products are of another dtype.
+    return out.transpose(1, 2).reshape(windows, tokens, heads * depth).to(q.dtype)

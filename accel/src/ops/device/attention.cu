@@ -17,6 +17,7 @@ namespace {
 
 constexpr float kLog2E = 1.4426950408889634F;
 constexpr Bits32 kMinusInfinity = 0xff800000U;
+constexpr float kMostFloat = 3.402823466e+38F;
 
 // -- the scores
 
@@ -30,7 +31,8 @@ PACELINE_INLINE void load_bias(Scores& bias, const Attention& call, int head, In
       value = call.table[call.index[pair] * call.heads + head];
       if (call.mask != nullptr) value += call.mask[of_mask * tokens * tokens + pair];
     }
-    bias.value[tile][i] = value * kLog2E;
+    // A mask of the least number would become minus infinity, and a row of nothing else NaN.
+    bias.value[tile][i] = value >= -kMostFloat ? fmaxf(value * kLog2E, -kMostFloat) : value;
   });
 }
 
