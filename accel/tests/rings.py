@@ -240,16 +240,18 @@ class Receiver:
             ring.poll()
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        while True:
+            ended = self._stop.is_set()  # who has connected before that is accepted
             try:
                 connection, _ = self._socket.accept()
                 message, descriptors, _, _ = socket.recv_fds(connection, 128, 1)
                 magic, version, size, rank, _, pid, epoch = struct.unpack_from("<IHHiiII", message)
                 assert (magic, version, size, len(message)) == (0x314F4C50, 1, 64, 64)
+                self._connections.append(connection)  # first: who sees the ring may hang up
                 self.rings.append(Ring(rank, pid, epoch, descriptors[0]))
-                self._connections.append(connection)
             except socket.timeout:
-                pass
+                if ended:
+                    return
             self.poll()
             time.sleep(0.01)
 

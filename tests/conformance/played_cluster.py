@@ -49,8 +49,9 @@ class PlayedCluster:
                 return
 
     def _act(self) -> None:
+        pods = self._kube.list("pods", self._namespace)  # first: a pod's job was there before it
         jobs = {job["metadata"]["uid"] for job in self._kube.list("trainingjobs", self._namespace)}
-        for pod in self._kube.list("pods", self._namespace):
+        for pod in pods:
             try:
                 self._move(pod, pod["metadata"]["ownerReferences"][0]["uid"] in jobs)
             except ApiError as error:

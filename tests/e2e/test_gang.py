@@ -136,9 +136,14 @@ def test_gangs_under_a_quota_run_one_after_the_other(
 
     def done() -> bool:
         nonlocal most
-        by_job = [
-            len([p for p in h.pods() if "deletionTimestamp" not in p["metadata"]]) for h in handles
+        # Of one listing. What has ended, or is going, holds no quota.
+        names = [
+            pod["metadata"]["labels"]["paceline.dev/job"]
+            for pod in kube.list("pods", namespace)
+            if "deletionTimestamp" not in pod["metadata"]
+            and pod["status"].get("phase") not in ("Succeeded", "Failed")
         ]
+        by_job = [names.count(h.name) for h in handles]
         assert 0 in by_job, f"both gangs hold pods: {by_job}\n{kube.describe(namespace)}"
         most = max(most, sum(by_job))
         reasons.update(h.condition("Placed")["reason"] for h in handles)

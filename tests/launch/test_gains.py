@@ -40,7 +40,7 @@ end = time.monotonic() + 60
 while time.monotonic() < end:
     optimizer.zero_grad()
     model(torch.ones(2, 4)).sum().backward()
-    time.sleep(0.002 if change.on else 0.006)
+    time.sleep(0.01 if change.on else 0.03)
     optimizer.step()
     if _report._seen and (shown := metrics()):
         print(shown)
@@ -103,7 +103,7 @@ end = time.monotonic() + 60
 while time.monotonic() < end and not _report._seen:
     optimizer.zero_grad()
     model(torch.ones(2, 4)).sum().backward()
-    time.sleep(0.002 if change.on else 0.006)
+    time.sleep(0.01 if change.on else 0.03)
     optimizer.step()
 print("seen", _report._seen)
 sys.exit(first)

@@ -51,12 +51,14 @@ def test_rank_zero_may_live_beside_a_server_that_hosts_the_rendezvous(
 
 
 def test_an_evaluator_that_fails_fails_nothing(build: Path, tmp_path: Path) -> None:
-    wait = "until [ -e failed ]; do sleep 0.05; done; sleep 0.5"
+    # The launcher has seen the evaluator's end when there is no such process any more.
+    gone = "[ -s failed ] && read pid < failed && ! kill -0 $pid 2>/dev/null"
+    wait = f"until {gone}; do sleep 0.05; done; sleep 0.5"
     code, output = run_roles(
         build,
         tmp_path,
         role("w", "Worker", wait, 2),
-        role("eval", "Evaluator", "touch failed; exit 5"),
+        role("eval", "Evaluator", "echo $$$$ > failed; exit 5"),
         failurePolicy={"maxRestarts": 0},
     )
     assert code == 0, output

@@ -47,7 +47,7 @@ def test_a_stopped_rank_is_lost_after_the_silence(train: Train) -> None:
     begin = """store = dist.distributed_c10d._get_default_store()
         store.set(f"pid/{rank}", str(os.getpid()))
         hooked = DistributedDataParallel(Several(), bucket_cap_mb=0.04)
-        paceline.comm.ddp_hook(hooked, heartbeat_timeout=timedelta(seconds=1))"""
+        paceline.comm.ddp_hook(hooked, heartbeat_timeout=timedelta(seconds=4))"""
     # The last survivor kills the stopped rank.
     then = """if store.add("told", 1) == 2:
                 os.kill(int(store.get("pid/1")), signal.SIGKILL)"""

@@ -18,12 +18,14 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/http/beast/transport.hpp"
 #include "common/http/server/server.hpp"
+#include "common/net/ports.hpp"
 #ifdef PACELINE_HAVE_CPPREST
 #include "common/http/cpprest/transport.hpp"
 #endif
@@ -32,18 +34,6 @@ extern char** environ;
 
 namespace paceline::http {
 namespace {
-
-std::uint16_t free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
-  EXPECT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
-  ::close(fd);
-  return ntohs(address.sin_port);
-}
 
 class Tls : public testing::TestWithParam<const char*> {
  protected:
@@ -69,7 +59,8 @@ class Tls : public testing::TestWithParam<const char*> {
   static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }
 
   void start(bool ask_client) {
-    port_ = free_port();
+    held_.emplace("127.0.0.1");
+    port_ = held_->port();
     std::vector<std::string> words{"openssl", "s_server",
                                    "-quiet",  "-www",
                                    "-accept", "127.0.0.1:" + std::to_string(port_),
@@ -128,6 +119,7 @@ class Tls : public testing::TestWithParam<const char*> {
   }
 
   static inline std::string folder_;
+  std::optional<net::HeldPort> held_;
   std::uint16_t port_ = 0;
   pid_t server_ = -1;
 };

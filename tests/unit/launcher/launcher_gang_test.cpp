@@ -73,7 +73,8 @@ TEST_F(LauncherProcess, AKilledRankRestartsTheGangInPlaceWithinASecond) {
   EXPECT_TRUE(eventually([&] { return count("pid-1-") == 4; }));
   const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - killed);
   RecordProperty("respawn_ms", static_cast<int>(took.count()));
-  EXPECT_LT(took, seconds(3)) << "bench/ judges the second; here the machine may be busy";
+  EXPECT_LT(took, seconds(9))
+      << "bench/ judges the second; this is less than a heartbeat's timeout";
   EXPECT_EQ(wait(0), contract::kExitOk) << log(0);
   EXPECT_EQ(wait(1), contract::kExitOk) << log(1);
   EXPECT_EQ(message(0)["restarts"], 1);

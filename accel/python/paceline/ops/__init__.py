@@ -3,11 +3,12 @@
 keep no tensors of points times ground truths.
 
 The library computes the latter for float32 tensors on the CPU, and `fcos3d_targets` and
-`simota_assign` on a GPU, too; `window_attention` for 16-bit tensors on a GPU. Plain PyTorch computes
-all else by the same rules: float64, other devices, subclasses of Tensor, and everything where the
-library cannot be loaded or has no kernels. In that case the first call of each operator writes one
-line on standard error. Operators of detection models compute float16 and bfloat16 in float32, and
-have no gradients, since targets and assignments are constants of a step. Numerics class: Reordered.
+`simota_assign` on a GPU, too; `window_attention` for 16-bit tensors on a GPU. Plain PyTorch
+computes all else by the same rules: float64, other devices, subclasses of Tensor, and everything
+where the library cannot be loaded or has no kernels. In that case the first call of each operator
+writes one line on standard error. Operators of detection models compute float16 and bfloat16 in
+float32, and have no gradients, since targets and assignments are constants of a step. Numerics
+class: Reordered.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ CASE(comm_rdma_a_broken_rail_is_named_with_its_reason) {
   const Devices devices;
   if (!devices.are_fake()) return;
   World world;
-  const Shape shape{.hosts = {0, 1}, .plan = kFlatRdma, .heartbeat_timeout_ms = 2000};
+  const Shape shape{.hosts = {0, 1}, .plan = kFlatRdma, .heartbeat_timeout_ms = 4000};
   for (uint32_t rank = 0; rank < 2; ++rank)
     world.spawn([&, rank] {
       Member member = join(world.store(), shape, rank);
@@ -114,7 +114,7 @@ CASE(comm_rdma_what_a_rank_cannot_itself_is_blamed_on_no_peer) {
     return ends_by(member, 1,
                    "rank 1 gave up: RDMA by fake0: ibv_post_recv: Cannot allocate memory");
   };
-  CHECK_EQ(World::run({.hosts = {0, 1, 2}, .plan = kFlatRdma, .heartbeat_timeout_ms = 2000}, body),
+  CHECK_EQ(World::run({.hosts = {0, 1, 2}, .plan = kFlatRdma, .heartbeat_timeout_ms = 4000}, body),
            0);
 }
 
@@ -136,5 +136,5 @@ CASE(comm_rdma_a_last_message_that_is_lost_is_noticed_by_who_sent_it) {
                     member.why().find("retry counter exceeded") != std::string::npos,
                 member.why());
   };
-  CHECK_EQ(World::run({.hosts = {0, 1}, .plan = kFlatRdma, .heartbeat_timeout_ms = 2000}, body), 0);
+  CHECK_EQ(World::run({.hosts = {0, 1}, .plan = kFlatRdma, .heartbeat_timeout_ms = 4000}, body), 0);
 }

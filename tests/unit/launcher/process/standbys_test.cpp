@@ -34,8 +34,9 @@ kind=rank
 if [[ -n $PACELINE_STANDBY_SOCKET ]]; then
   kind=standby
   echo "$SAY" >&"$PACELINE_STANDBY_SOCKET"
-  given=$(tr '\0' ' ' <&"$PACELINE_STANDBY_SOCKET")
-  [[ -n $given ]] || exit 0
+  mapfile -d '' -t variables <&"$PACELINE_STANDBY_SOCKET"
+  (( ${#variables[@]} )) || exit 0
+  given="${variables[*]} "
 else
   echo "$$" > "$FOLDER/imports.part" && mv "$FOLDER/imports.part" "$FOLDER/imports"
 fi
@@ -168,7 +169,6 @@ TEST_F(StandbysTest, OneThatDiesIsNotTaken) {
   pid_t standby = 0;
   ASSERT_TRUE(children >> standby);
   ASSERT_TRUE(standbys->has(standby));
-  // With the shell's own child, which has the socket, too.
   ASSERT_EQ(::kill(-standby, SIGKILL), 0);
   ASSERT_TRUE(test::eventually([&] { return !test::alive(standby); }));
   EXPECT_EQ(start(spec("1")), "rank \n");
