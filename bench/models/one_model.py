@@ -37,8 +37,8 @@ def main() -> None:
     parser.add_argument("--ours", action="store_true", help="targets and voxels by paceline.ops")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--warm-up", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--warm-up", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=5)
     options = parser.parse_args()
     # What the compiler cannot capture is no news of a benchmark.
     logging.getLogger("torch._dynamo").setLevel(logging.ERROR)
