@@ -8,7 +8,7 @@ from typing import Any, Union
 
 import torch
 
-from paceline._core.tensors import index_of, multiprocessors, why_transformed
+from paceline._core.tensors import index_of, multiprocessors
 from paceline.ops import _arguments as arguments
 from paceline.ops import _device
 
@@ -80,7 +80,7 @@ def serves(device: torch.device, dtype: torch.dtype) -> bool:
 
 def takes(qkv: Packed, table: Tensor, index: Tensor, mask: Tensor | None) -> bool:
     """Whether the kernels for GPUs compute this. The arguments are those of `window_attention`."""
-    if is_compiling() or torch.jit.is_tracing() or why_transformed():
+    if is_compiling() or torch.jit.is_tracing():
         return False
     first = qkv if isinstance(qkv, torch.Tensor) else qkv[0]
     if not serves(first.device, first.dtype):
