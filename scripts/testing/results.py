@@ -41,9 +41,11 @@ class Counts:
 
 
 def one_line(text: str) -> str:
-    """The text without its line breaks, cut to LINE characters."""
+    """The text without its line breaks. Of a long one its two ends, LINE characters each: pytest
+    gives the message first and what it compared last.
+    """
     flat = " ".join(text.split())
-    return flat if len(flat) <= LINE else flat[: LINE - 1] + "…"
+    return flat if len(flat) <= 2 * LINE else f"{flat[:LINE]} … {flat[-LINE:]}"
 
 
 def cause(output: str) -> str:

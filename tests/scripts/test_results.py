@@ -60,7 +60,8 @@ def test_sanitizer_reports_are_the_cause() -> None:
         " size 8\n" + "#1 frame\n" * 90
     )
     assert cause(said).startswith("==7==ERROR: AddressSanitizer: heap-use-after-free")
-    assert len(cause("x" * 5000)) == LINE
+    both = cause("a" + "x" * 5000 + "z")
+    assert len(both) == 2 * LINE + 3 and both.startswith("ax") and both.endswith("xz")
     assert cause("one\n\nlast\n") == "last"
     assert cause("") == ""
 
