@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin: each target is one script, which can be run by itself. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-oldest test-runtime-threads test-frameworks mutants lint test-threads bench bench-agent bench-comm bench-loader bench-models bench-ops bench-optim bench-recovery bench-scale reach reach-versions diagnose reliability test-rdma test-nccl test-kueue coverage cluster cluster-down images release
+.PHONY: help setup build demo test test-oldest test-runtime-threads test-frameworks mutants lint test-threads bench bench-agent bench-comm bench-loader bench-models bench-ops bench-optim bench-recovery bench-scale reach reach-versions diagnose reliability test-rdma test-nccl test-kueue test-schedulers coverage cluster cluster-down images release
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -29,6 +29,9 @@ lint: ## format, static checks and house rules
 
 test-nccl: ## the newest NCCL loads its profiler plugin: 0.3 GB, cached; needs no GPU
 	scripts/test nccl
+
+test-schedulers: ## jobs that Volcano and Coscheduling bind, on the real two-node cluster; both are built from their Go modules, once
+	scripts/test schedulers
 
 test-kueue: ## jobs of a LocalQueue under Kueue's own controller, on the real two-node cluster; Kueue is built from its Go module, once
 	scripts/test kueue

@@ -117,6 +117,7 @@ JobStatus read_status(const nlohmann::json& object) {
   status.observed_generation = number(value, "observedGeneration");
   status.phase = text(value, "phase");
   status.queue = text(value, "queue");
+  status.pod_group = text(value, "podGroup");
   if (value.contains("totalPods"))
     status.pod_counts = PodCounts{static_cast<int>(number(value, "readyPods")),
                                   static_cast<int>(number(value, "totalPods"))};
@@ -187,6 +188,7 @@ nlohmann::json write_status(const JobStatus& status) {
                           {"disruptions", status.disruptions}};
   put(value, "phase", status.phase);
   put(value, "queue", status.queue);
+  put(value, "podGroup", status.pod_group);
   if (const auto& counts = status.pod_counts) {
     value["readyPods"] = counts->ready;
     value["totalPods"] = counts->total;

@@ -88,6 +88,9 @@ struct JobStatus {
   bool slots = false;
   std::string runtime_image;  // of the present placement, whatever a later operator is started with
   int contract = 0;  // contract::kRuntimeContract of the present placement; 0: of older operators
+  // of another scheduler, which binds the pods of the present placement; it outlives the placement
+  // until the last pod has ended; empty: Paceline chooses the nodes
+  std::string pod_group;
   std::string workload;     // of Kueue, whose quota the present placement uses; empty: of none
   std::string placed_spec;  // api::fingerprint of the spec that the present placement was made for
   std::optional<Acceleration> acceleration;  // of the present placement, for all its pods

@@ -46,6 +46,16 @@ std::string_view to_string(Provision provision) {
   return "Auto";
 }
 
+std::string_view to_string(Backend backend) {
+  switch (backend) {
+    case Backend::kAuto: return "Auto";
+    case Backend::kNative: return "Native";
+    case Backend::kVolcano: return "Volcano";
+    case Backend::kCoscheduling: return "Coscheduling";
+  }
+  return "Auto";
+}
+
 std::vector<Replica> replicas_of(const Spec& spec) {
   std::vector<Replica> replicas;
   replicas.reserve(static_cast<std::size_t>(replica_count(spec)));

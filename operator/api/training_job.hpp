@@ -53,12 +53,21 @@ enum class Provision {
   kDisabled,
 };
 
+/// Who chooses the nodes of a gang. In the order of the schema.
+enum class Backend {
+  kAuto,    // the gang scheduler that the pod templates name, else Paceline
+  kNative,  // Paceline
+  kVolcano,
+  kCoscheduling,
+};
+
 std::string_view to_string(FrameworkType type);
 std::string_view to_string(FrameworkLauncher launcher);
 std::string_view to_string(SuccessPolicy policy);
 std::string_view to_string(CleanPodPolicy policy);
 std::string_view to_string(GpuDirect gpu_direct);
 std::string_view to_string(Provision provision);
+std::string_view to_string(Backend backend);
 
 struct Framework {
   FrameworkType type = FrameworkType::kPyTorch;
@@ -91,6 +100,7 @@ struct Scheduling {
   std::chrono::nanoseconds gang_timeout = std::chrono::minutes(2);
   std::optional<int> pods_per_node;  // most pods of the job on a node; unset: no limit
   Provision provision = Provision::kAuto;
+  Backend backend = Backend::kAuto;
 };
 
 struct FailurePolicy {

@@ -7,6 +7,7 @@
 #include "common/contract/env.hpp"
 #include "common/contract/injection.hpp"
 #include "common/contract/labels.hpp"
+#include "operator/api/backend.hpp"
 #include "operator/api/failure_policy.hpp"
 #include "operator/api/object_reader.hpp"
 #include "operator/api/roles.hpp"
@@ -204,6 +205,7 @@ FieldErrors validate_program(const TrainingJob& job) {
 FieldErrors validate_for_cluster(const TrainingJob& job) {
   FieldErrors errors = validate_program(job);
   for (std::size_t i = 0; i < job.spec.roles.size(); ++i) check_pod(job, i, errors);
+  check_backend(job.spec, errors);
   return errors;
 }
 

@@ -5,6 +5,7 @@
 
 #include "common/kube/api/kueue.hpp"
 #include "common/kube/api/object_version.hpp"
+#include "operator/api/backend.hpp"
 #include "operator/observe/views.hpp"
 #include "operator/render/names.hpp"
 #include "operator/render/workload.hpp"
@@ -133,7 +134,9 @@ render::PodInputs Actuator::inputs(const plan::Plan& plan, const plan::CreatePod
           plan.status.slots,
           plan.status.goodput.is_null() ? "" : plan.status.goodput.dump(),
           plan.grants.empty() ? api::PodGrant{} : plan.grants[static_cast<std::size_t>(role)],
-          bound != nullptr ? std::optional(bound->since) : std::nullopt};
+          // Of a gang that waits for another scheduler, its launchers tell when it began.
+          bound != nullptr && plan.status.pod_group.empty() ? std::optional(bound->since)
+                                                            : std::nullopt};
 }
 
 std::expected<std::vector<plan::Admitted>, Done> Actuator::dry_run(
@@ -176,14 +179,19 @@ Done Actuator::create(const api::TrainingJob& job, const plan::Plan& plan,
                       const Surroundings& surroundings, const std::string& priority_class) {
   Collector collector;
   const std::vector<api::Replica> replicas = api::replicas_of(job.spec);
+  const render::GangScheduler* scheduler =
+      plan.status.pod_group.empty() ? nullptr
+                                    : render::gang_scheduler(api::backend_of(job.spec));
   std::vector<Executor::Task> tasks;
   for (const plan::CreatePod& create : plan.creates) {
     tasks.emplace_back([&] {
       // one create was refused: do not create more pods that must be removed again
       if (collector.refusal()) return;
       const api::Replica& replica = replicas[static_cast<std::size_t>(create.node_rank)];
-      const json pod = render::render_pod(
+      json pod = render::render_pod(
           job, replica, inputs(plan, create, surroundings, priority_class, replica.role));
+      if (scheduler != nullptr)
+        render::join_pod_group(pod, job, *scheduler, plan.avoid_nodes);
       auto answer = api_.create(kube::kPods, job.metadata.name_space, pod.dump());
       if (answer) {
         collector.wrote(kube::version_of(*answer), &Done::created);

@@ -17,6 +17,7 @@
 #include "operator/apply/results.hpp"
 #include "operator/plan/job/plan.hpp"
 #include "operator/render/pod.hpp"
+#include "operator/render/pod_group.hpp"
 
 namespace paceline::apply {
 
@@ -65,6 +66,11 @@ class Actuator {
   /// Creates the job's Workload of Kueue. `pod_priority`: the PriorityClass of the pods, and its
   /// value, which Kueue uses unless the job names a WorkloadPriorityClass.
   Done submit(const api::TrainingJob& job, const std::string& pod_priority, int value);
+  /// Creates the PodGroup of a job that another scheduler binds, unless the job has it. A refusal's
+  /// reason is SchedulerNotInstalled if its API is not served. `only_try`: with dryRun=All.
+  Done group(const api::TrainingJob& job, const render::PodGroupInputs& inputs, bool only_try);
+  /// Deletes the job's PodGroup, whatever scheduler it was made for.
+  Done ungroup(const api::TrainingJob& job);
   /// True if the API server has no such pod of this job.
   Result<bool> gone(const api::TrainingJob& job, const std::string& pod_name);
 

@@ -189,6 +189,9 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
     int value = 0;
     if (const auto refused = priority_of(*job, priority, value))
       return absorb(Done{refused, std::nullopt, 0, 0, 0, 0});
+    if (!plan.status.pod_group.empty()) {
+      if (auto stop = absorb(group(*job, *state, priority, false))) return stop;
+    }
     if (auto stop = absorb(actuator_.create(job->job, plan, *surroundings, priority))) return stop;
     const std::lock_guard lock(mutex_);
     state->memory.refusal.reset();
@@ -203,6 +206,12 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
       return Outcome{false, std::chrono::milliseconds(0)};
     }
     if (auto stop = absorb(std::move(done))) return stop;
+  }
+  if (plan.drop_pod_group) {
+    if (auto stop = absorb(actuator_.ungroup(job->job))) return stop;
+    const std::lock_guard lock(mutex_);
+    state->memory.pod_group_gone = true;
+    return Outcome{false, std::chrono::milliseconds(0)};
   }
   if (auto stop = hold_room(job, state, plan, total)) return stop;
   if (auto stop = request_nodes(job, state, plan)) return stop;
@@ -295,6 +304,7 @@ std::expected<JobPtr, Outcome> Controller::write_status(const JobPtr& job,
       memory.training_written = parts_.clock.wall();
     if (status::other_findings(status.findings, job->status.findings))
       memory.findings_written = parts_.clock.wall();
+    if (status.pod_group != job->status.pod_group) memory.pod_group_gone = false;
     // A refused replacement keeps its refusal until a later try succeeds.
     if (!job->status.placed() || !status.placed()) memory.refusal.reset();
     if (status.placed()) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "common/contract/labels.hpp"
+#include "operator/api/backend.hpp"
 #include "operator/apply/facts/job_facts.hpp"
 #include "operator/apply/kueue/workload.hpp"
 #include "operator/plan/job_plan.hpp"
@@ -222,6 +223,8 @@ Outcome Controller::reconcile_job(const std::string& key) {
   recall_requests();
   read_request(job, state);
   api::Provision way = api::Provision::kDisabled;
+  const bool by_other =
+      job->errors.empty() && api::backend_of(job->job.spec) != api::Backend::kNative;
   const auto decide = [&] {
     {
       const std::lock_guard lock(mutex_);
@@ -234,7 +237,7 @@ Outcome Controller::reconcile_job(const std::string& key) {
          parts_.clock.wall(), memory,
          parts_.stores.profiles.get(profile.empty() ? api::kDefaultProfile : profile),
          [this] { return parts_.stores.nodes.list(); }, actuator_.settings().runtime_image,
-         memory.admission && may_be_held_back(*job, *state), look_at_kueue(parts_.stores, *job),
+         (memory.admission || by_other) && may_be_held_back(*job, *state), look_at_kueue(parts_.stores, *job),
          placeholders, way});
   };
   plan::Plan plan = decide();
@@ -336,6 +339,8 @@ bool Controller::prepare(const JobPtr& job, const std::shared_ptr<JobState>& sta
   }
   if (!done.refusal && !done.error && mounts_claims(job->job.spec))
     done = look_at_volumes(job, state);
+  if (!done.refusal && !done.error && !plan.status.pod_group.empty())
+    done = group(*job, *state, "", true);
   if (!done.refusal && !done.error) return true;
   put_off(*state, std::move(done));
   return false;

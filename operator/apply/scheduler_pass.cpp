@@ -129,6 +129,11 @@ void Controller::SchedulerPass::read_jobs(const Snapshot& snapshot) {
 }
 
 void Controller::SchedulerPass::charge(const observe::JobView& job) {
+  if (!job.status.pod_group.empty()) {
+    // Another scheduler decides on its room and on who makes room for it.
+    for (const observe::PodView* pod : pods_of_[job.meta.uid]) take(pod->place(), pod->requests);
+    return;
+  }
   JobState& state = *controller_.state_of(job);
   plan::RunningGang gang{job.meta.uid,
                          job.meta.name,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "operator/api/backend.hpp"
 #include "operator/api/elastic.hpp"
 #include "operator/api/template/containers.hpp"
 #include "operator/apply/agents.hpp"
@@ -227,7 +228,7 @@ std::optional<plan::Waiting> Controller::priority_of(const observe::JobView& job
                              " does not exist; create it with preemptionPolicy: Never, or change "
                              "spec.scheduling.priorityClassName"};
   }
-  if (priority->preempts) {
+  if (priority->preempts && api::backend_of(job.job.spec) == api::Backend::kNative) {
     return plan::Waiting{"PriorityClassPreempts",
                          "PriorityClass " + priority->meta.name +
                              " lets the scheduler preempt single pods of other gangs; use one with "

@@ -64,6 +64,13 @@ void Resources::raise_to(const Resources& floor) {
   for (const auto& [name, amount] : floor.other) set(name, std::max(get(name), amount));
 }
 
+std::vector<std::pair<std::string, std::int64_t>> Resources::amounts() const {
+  std::vector<std::pair<std::string, std::int64_t>> amounts = other;
+  amounts.emplace_back("cpu", cpu);
+  amounts.emplace_back("memory", memory);
+  return amounts;
+}
+
 int Resources::times(const Resources& need, int limit) const {
   int count = fit(pods, need.pods, limit);
   count = fit(cpu, need.cpu, count);

@@ -28,6 +28,9 @@ struct Resources {
   /// For each name that it has, the smaller of the two amounts.
   void lower_to(const Resources& limit);
 
+  /// CPU, memory and the others by name, without pods.
+  std::vector<std::pair<std::string, std::int64_t>> amounts() const;
+
   /// How often `need` fits, at most `limit`.
   int times(const Resources& need, int limit) const;
   /// The first resource of which `need` asks more than this has; empty if it fits.

@@ -47,6 +47,7 @@ Plan plan_job(const Observed& observed) {
   const auto done = [&] {
     after_the_end(planner);
     tend_workload(planner);
+    tend_pod_group(planner);
     provision(planner);
     status::compute_phase(planner.status());
     return std::move(planner.out);

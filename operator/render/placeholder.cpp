@@ -11,17 +11,10 @@ namespace {
 
 using nlohmann::json;
 
-std::string quantity(std::int64_t milli) {
-  return milli % 1000 == 0 ? std::to_string(milli / 1000) : std::to_string(milli) + "m";
-}
-
 /// Requests equal limits: extended resources demand it, and a LimitRange then adds no limit of its
 /// own.
 json resources_of(const PlaceholderInputs& inputs) {
-  json amounts = json::object();
-  for (const auto& [name, milli] : inputs.resources) {
-    if (milli > 0) amounts[name] = quantity(milli);
-  }
+  const json amounts = quantities(inputs.resources);
   return {{"requests", amounts}, {"limits", amounts}};
 }
 

@@ -4,13 +4,13 @@
 // Pure.
 #pragma once
 
+#include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "operator/api/training_job.hpp"
+#include "operator/render/quantity.hpp"
 
 namespace paceline::render {
 
@@ -19,8 +19,7 @@ namespace paceline::render {
 inline constexpr const char* kPlaceholderPriority = "paceline-placeholder";
 
 struct PlaceholderInputs {
-  // by name, in thousandths: what the replica's pod needs in all
-  std::vector<std::pair<std::string, std::int64_t>> resources;
+  Amounts resources;            // what the replica's pod needs in all
   nlohmann::json constraints;   // nodeSelector, affinity and tolerations of the pod's spec
   std::optional<int> per_node;  // most placeholders of the job on a node
   std::string image;            // of the runtime, which the replica needs on its node, too

@@ -295,6 +295,13 @@ SUITES: dict[str, Suite] = {
         usual=False,
         cluster=True,
     ),
+    "schedulers": Suite(
+        "jobs that Volcano and Coscheduling bind, on the real two-node cluster",
+        ("build", "tools", "scheduler-tools"),
+        _with_tools("schedulers", "tests/schedulers"),
+        usual=False,
+        cluster=True,
+    ),
     "reliability": Suite(
         "each part of a real three-node cluster killed while jobs run and wait; writes a page",
         ("build", "tools"),

@@ -19,13 +19,6 @@ constexpr auto kRequestInterval = std::chrono::seconds(15);
 /// A controller that handles an object says so at once.
 constexpr auto kAnswerTime = std::chrono::minutes(1);
 
-std::vector<std::pair<std::string, std::int64_t>> amounts_of(const observe::Resources& each) {
-  std::vector<std::pair<std::string, std::int64_t>> amounts = each.other;
-  amounts.emplace_back("cpu", each.cpu);
-  amounts.emplace_back("memory", each.memory);
-  return amounts;
-}
-
 }  // namespace
 
 api::Provision Controller::way_to_ask(const observe::JobView& job) const {
@@ -198,7 +191,7 @@ nlohmann::json Actuator::placeholder(const api::TrainingJob& job, int rank,
                                      const plan::Need& need) const {
   return render::render_placeholder(
       job, rank,
-      {amounts_of(need.each), plan::write_constraints(need.constraints),
+      {need.each.amounts(), plan::write_constraints(need.constraints),
        job.spec.scheduling.pods_per_node, settings_.runtime_image, settings_.pull_policy,
        api::fingerprint(job.spec)});
 }

@@ -67,6 +67,7 @@ struct Memory {
   WallTime retry_at{};              // back-off after a refusal or a time-out
   int retries = 0;
   std::set<std::string> gone;             // pods that the API server no longer has
+  bool pod_group_gone = false;            // the object that status.podGroup names was deleted
   std::optional<status::Report> summary;  // from rank 0's launcher
   WallTime summary_at{};                  // when `summary` was read
   WallTime training_written{};            // or effects, findings, goodput
@@ -142,11 +143,13 @@ struct Plan {
   std::shared_ptr<const observe::WorkloadView> workload;  // that the step is about
   std::vector<api::PodGrant> grants;                      // by role, for `creates`; empty: none
   std::vector<CreatePod> creates;
+  std::vector<std::string> avoid_nodes;  // by the pods of `creates` that name no node
   std::vector<UngatePod> ungates;
   std::vector<DeletePod> deletes;
   std::vector<HoldRoom> placeholders;
   bool request_nodes = false;           // create the object that asks for nodes
   bool withdraw_request = false;        // delete it
+  bool drop_pod_group = false;          // delete the object that status.podGroup names
   std::vector<std::string> check_gone;  // ask the API server whether these still exist
   std::vector<int> find_nodes;          // node ranks whose replacement needs another node
   int grow_by = 0;                      // find room for so many more pods of the elastic role
@@ -161,7 +164,7 @@ struct Plan {
   bool acts() const {
     return !creates.empty() || !ungates.empty() || !deletes.empty() || delete_job ||
            workload_step != WorkloadStep::kNone || !placeholders.empty() || request_nodes ||
-           withdraw_request;
+           withdraw_request || drop_pod_group;
   }
   /// The job asks for room or for quota: its pods are tried first.
   bool asks() const { return queued || workload_step == WorkloadStep::kCreate; }

@@ -38,6 +38,9 @@ class Planner {
   void clear(std::string_view type, std::string_view reason, std::string message = {});
   void wake_after(std::chrono::nanoseconds delay);
 
+  /// The present placement leaves the choice of nodes to another scheduler.
+  bool placed_by_other() const { return out.status.placed() && !out.status.pod_group.empty(); }
+
   int incarnation(const api::Replica& replica) const;
   void set_incarnation(const api::Replica& replica, int incarnation);
 

@@ -62,13 +62,15 @@ bool refused_twice(Planner& planner) {
   return true;
 }
 
-/// Records the placement that the scheduler found. `sizes`: the replicas of each role.
-void take_place(Planner& planner, const std::vector<int>& sizes) {
+}  // namespace
+
+void take_place(Planner& planner, const std::vector<int>& sizes,
+                const std::vector<std::string>& nodes) {
   const Memory& memory = planner.in.memory;
   next_life(planner, sizes);
   if (planner.spec.elastic)
     record_size(planner, sizes[planner.spec.elastic->role], memory.admission_smaller);
-  planner.status().set_nodes(*memory.admission);
+  planner.status().set_nodes(nodes);
   planner.status().placement_where = memory.admission_where;
   planner.status().slots = memory.admission_slots;
   planner.status().placed_spec = planner.in.job.fingerprint;
@@ -84,7 +86,7 @@ void take_place(Planner& planner, const std::vector<int>& sizes) {
   planner.set(status::kQuotaReserved, true, "Reserved");
   // After a refusal the API server may refuse a part again.
   const bool gated = planner.in.gated || memory.retries > 0;
-  const std::size_t pods = memory.admission->size();
+  const std::size_t pods = nodes.size();
   planner.set(status::kPlaced, true, gated ? "Creating" : "Starting",
               "creates " + std::to_string(pods) + " pods");
   // A Running condition of an earlier placement must not be taken for this one's.
@@ -95,8 +97,6 @@ void take_place(Planner& planner, const std::vector<int>& sizes) {
   }
   planner.out.queued = false;
 }
-
-}  // namespace
 
 void queue_up(Planner& planner) {
   planner.out.queued = true;
@@ -123,13 +123,13 @@ void queue_up(Planner& planner) {
     planner.wake_after(left);
     return;
   }
-  if (waits_for_quota(planner)) return;
+  if (waits_for_quota(planner) || leave_to_other(planner)) return;
   // Placeholders use the namespace's quota: where there is one, the gang comes when they are gone.
   if (memory.admission && planner.in.gated && !planner.in.placeholders.empty()) return;
   const std::vector<int> sizes =
       memory.admission ? sizes_of(planner.spec, memory.admission->size()) : std::vector<int>();
   planner.out.drop_admission = memory.admission && sizes.empty();
-  if (!sizes.empty()) return take_place(planner, sizes);
+  if (!sizes.empty()) return take_place(planner, sizes, *memory.admission);
   if (memory.waiting) {
     // Also once after the last exclusion has ended.
     if (api::requires_gpu_direct(planner.spec) ||

@@ -22,8 +22,10 @@ namespace {
 /// deleted early cannot be told from that one, and is created again under its name.
 bool has_losses(Planner& planner, const std::vector<ReplicaState>& replicas) {
   if (planner.status().is_true(status::kRestarting)) return true;
+  const bool any_node = planner.placed_by_other();
   return std::ranges::any_of(replicas, [&](const ReplicaState& state) {
-    return state.pod == nullptr ? planner.in.node(state.node) == nullptr : !is_live(*state.pod);
+    if (state.pod != nullptr) return !is_live(*state.pod);
+    return !any_node && planner.in.node(state.node) == nullptr;
   });
 }
 
@@ -90,14 +92,20 @@ bool bind_replacements(Planner& planner, const std::vector<ReplicaState>& replic
 
 }  // namespace
 
+bool starts_open(const Planner& planner) {
+  const api::JobStatus& status = planner.out.status;
+  return status.is(status::kPlaced, "Starting") ||
+         status.is(status::kPlaced, "WaitingForScheduler");
+}
+
 bool create_missing(Planner& planner, const std::vector<ReplicaState>& replicas, bool gated) {
   if (std::ranges::all_of(replicas, [](const auto& state) { return state.pod != nullptr; }))
     return false;
   if (planner.changed_contract()) return true;
   for (const ReplicaState& state : replicas) {
     if (state.pod == nullptr && !state.predecessor_alive)
-      planner.out.creates.push_back(
-          {state.replica.node_rank, state.incarnation, state.node, gated});
+      planner.out.creates.push_back({state.replica.node_rank, state.incarnation,
+                                     planner.placed_by_other() ? "" : state.node, gated});
   }
   return true;
 }
@@ -109,7 +117,7 @@ void pods_start(Planner& planner, std::size_t pods) {
 }
 
 bool create_gang(Planner& planner, std::vector<ReplicaState>& replicas) {
-  if (planner.status().is(status::kPlaced, "Starting"))
+  if (starts_open(planner))
     return !has_losses(planner, replicas) && create_missing(planner, replicas, false);
   if (planner.status().is(status::kPlaced, "Creating")) {
     bool complete = !create_missing(planner, replicas, true);
@@ -134,7 +142,9 @@ bool create_gang(Planner& planner, std::vector<ReplicaState>& replicas) {
 }
 
 bool bind_gang(Planner& planner, const std::vector<ReplicaState>& replicas) {
-  if (trains_on(planner, replicas)) return bind_replacements(planner, replicas);
+  // The other scheduler's queue decides when a replacement is bound.
+  if (trains_on(planner, replicas))
+    return !planner.placed_by_other() && bind_replacements(planner, replicas);
   WallTime newest{};
   const ReplicaState* unbound = nullptr;
   bool missing = false;
@@ -145,13 +155,16 @@ bool bind_gang(Planner& planner, const std::vector<ReplicaState>& replicas) {
     if (is_unbound(state)) unbound = &state;
   }
   if (unbound == nullptr) {
-    const bool starts = planner.status().is(status::kPlaced, "Ungated") ||
-                        planner.status().is(status::kPlaced, "Starting");
+    const bool starts = planner.status().is(status::kPlaced, "Ungated") || starts_open(planner);
     if (starts && !missing) {
       planner.set(status::kPlaced, true, "Bound", placed_together(planner, replicas.size()));
     }
+    if (!missing) note_nodes(planner, replicas);
     return false;
   }
+  if (waits_for_other(planner, replicas)) return false;
+  if (planner.placed_by_other())
+    newest = std::max(newest, planner.status().find(status::kPlaced)->since);
   const auto left = newest + planner.spec.scheduling.gang_timeout - planner.now();
   if (left > std::chrono::nanoseconds(0)) {
     planner.wake_after(left);

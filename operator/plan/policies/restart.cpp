@@ -38,7 +38,7 @@ struct Loss {
 /// The first replica that keeps the gang from gathering: its pod cannot start, or was not created
 /// while the operator was away. Null: there is none.
 const ReplicaState* blocked_replica(Planner& planner, const std::vector<ReplicaState>& replicas) {
-  const bool starts = planner.status().is(status::kPlaced, "Starting");
+  const bool starts = starts_open(planner);
   const auto blocked = std::ranges::find_if(replicas, [&](const ReplicaState& state) {
     return is_blocked(state.judgement) || (starts && state.pod == nullptr);
   });
@@ -184,6 +184,7 @@ bool usable(const Planner& planner, const std::string& node) {
 
 /// The node that the scheduler chose for the lost replica; otherwise asks for one.
 std::optional<std::string> new_node(Planner& planner, const ReplicaState& state) {
+  if (planner.placed_by_other()) return "";
   const int rank = state.replica.node_rank;
   const auto chosen = planner.in.memory.replacement_nodes.find(rank);
   if (chosen != planner.in.memory.replacement_nodes.end() && usable(planner, chosen->second))
@@ -220,7 +221,8 @@ std::vector<ReplicaState> on_record(Planner& planner, const std::vector<ReplicaS
   if (condition != status::kReplacing) return replicas;
   std::vector<ReplicaState> found;
   std::ranges::copy_if(replicas, std::back_inserter(found), [&](const ReplicaState& state) {
-    return state.pod == nullptr && !state.predecessor_alive && usable(planner, state.node) &&
+    return state.pod == nullptr && !state.predecessor_alive &&
+           (planner.placed_by_other() || usable(planner, state.node)) &&
            !planner.in.memory.gone.contains(state.pod_name) && !left_out(planner, state.replica);
   });
   return found;

@@ -34,7 +34,11 @@ std::vector<ReplicaState> survey(Planner& planner) {
     if (!pod->terminal() && rank >= 0 && static_cast<std::size_t>(rank) < states.size())
       states[static_cast<std::size_t>(rank)].predecessor_alive = true;
   }
-  for (ReplicaState& state : states) state.judgement = judge(state.pod.get());
+  for (ReplicaState& state : states) {
+    state.judgement = judge(state.pod.get());
+    if (planner.placed_by_other() && state.pod != nullptr && !state.pod->node.empty())
+      state.node = state.pod->node;
+  }
   return states;
 }
 

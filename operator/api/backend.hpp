@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who chooses the nodes of a job's pods: Paceline, or a scheduler of others that binds whole gangs.
+// Pure.
+#pragma once
+
+#include "operator/api/field_error.hpp"
+#include "operator/api/training_job.hpp"
+
+namespace paceline::api {
+
+/// Never kAuto. kNative: Paceline.
+Backend backend_of(const Spec& spec);
+
+/// With another scheduler: appends an error for each field that only Paceline's placement obeys,
+/// and for roles that name several schedulers.
+void check_backend(const Spec& spec, FieldErrors& errors);
+
+}  // namespace paceline::api

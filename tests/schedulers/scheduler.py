@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other gang schedulers as processes of this machine, beside the test cluster: Volcano's, with the
+configuration that it has built in, and Coscheduling, as the plugin of a second kube-scheduler.
+Neither webhooks nor other controllers of theirs run.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from kube import GROUPS, Kube
+
+VOLCANO_API = "/apis/scheduling.volcano.sh/v1beta1"
+COSCHEDULING_API = "/apis/scheduling.x-k8s.io/v1alpha1"
+GROUPS["queues"] = VOLCANO_API
+
+
+def _volcano(kubeconfig: Path, folder: Path) -> list[str]:
+    return [
+        f"--kubeconfig={kubeconfig}",
+        "--leader-elect=false",
+        "--listen-address=127.0.0.1:18082",
+        f"--cache-dump-dir={folder}",
+    ]
+
+
+def _coscheduling(kubeconfig: Path, folder: Path) -> list[str]:
+    profile = {
+        "schedulerName": "scheduler-plugins-scheduler",
+        "plugins": {
+            "multiPoint": {"enabled": [{"name": "Coscheduling"}]},
+            "queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]},
+        },
+        "pluginConfig": [{"name": "Coscheduling", "args": {"permitWaitingTimeSeconds": 10}}],
+    }
+    configuration = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {"kubeconfig": str(kubeconfig)},
+        "profiles": [profile],
+    }
+    file = folder / "configuration.yaml"
+    file.write_text(yaml.safe_dump(configuration))
+    return [f"--config={file}", "--secure-port=0"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One of the schedulers: its program on PATH, and what tells it a pod's group."""
+
+    program: str
+    backend: str
+    name: str  # schedulerName of its pods
+    api: str  # of its PodGroups
+    group_key: tuple[str, str]  # annotations or labels of a pod's metadata, and the key there
+    flags: Callable[[Path, Path], list[str]]
+
+
+KINDS = {
+    "volcano": Kind(
+        "volcano",
+        "Volcano",
+        "volcano",
+        VOLCANO_API,
+        ("annotations", "scheduling.k8s.io/group-name"),
+        _volcano,
+    ),
+    "coscheduling": Kind(
+        "coscheduling",
+        "Coscheduling",
+        "scheduler-plugins-scheduler",
+        COSCHEDULING_API,
+        ("labels", "scheduling.x-k8s.io/pod-group"),
+        _coscheduling,
+    ),
+}
+
+
+class Scheduler:
+    """One of them, running."""
+
+    def __init__(self, kube: Kube, kind: Kind, program: Path, folder: Path) -> None:
+        self.kind = kind
+        self._kube = kube
+        self._program = program
+        self._folder = folder
+        self.log = folder / "scheduler.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def install(self) -> None:
+        """Creates the definitions of its API."""
+        names = []
+        shipped = self._program.parent / f"{self.kind.program}-config"
+        for file in sorted(shipped.glob("*.yaml")):
+            self._kube.kubectl("apply", "--server-side", "-f", str(file))
+            bodies = yaml.safe_load_all(file.read_text())
+            names += [body["metadata"]["name"] for body in bodies if body]
+        assert names, f"no definition in {shipped}"
+        self._kube.wait(
+            f"the API of {self.kind.backend}", lambda: all(map(self._kube.is_established, names))
+        )
+
+    def start(self) -> None:
+        command = ["setpriv", "--pdeathsig", "KILL", str(self._program)]
+        command += self.kind.flags(self._kube.kubeconfig, self._folder)
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def stop(self) -> None:
+        assert self._process
+        ended_early = self._process.poll() is not None
+        self._process.terminate()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert not ended_early, f"{self.kind.program} ended by itself:\n{self.tail()}"
+
+    def tail(self, lines: int = 30) -> str:
+        if not self.log.exists():
+            return ""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
