@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <utility>
 
 #include "operator/apply/kueue/workload.hpp"
@@ -130,8 +131,14 @@ void Controller::SchedulerPass::read_jobs(const Snapshot& snapshot) {
 
 void Controller::SchedulerPass::charge(const observe::JobView& job) {
   if (!job.status.pod_group.empty()) {
-    // Another scheduler decides on its room and on who makes room for it.
-    for (const observe::PodView* pod : pods_of_[job.meta.uid]) take(pod->place(), pod->requests);
+    // Another scheduler decides when it makes room: no job that Paceline places stops it.
+    plan::RunningGang gang{job.meta.uid, job.meta.name, "", std::numeric_limits<int>::max(),
+                           {}, false, {}};
+    for (const observe::PodView* pod : pods_of_[job.meta.uid]) {
+      take(pod->place(), pod->requests);
+      gang.pods.emplace_back(pod->place(), pod->requests);
+    }
+    if (!gang.pods.empty()) input_.running.push_back(std::move(gang));
     return;
   }
   JobState& state = *controller_.state_of(job);

@@ -47,9 +47,10 @@ std::string pod_group_name(const api::TrainingJob& job) {
 
 json render_pod_group(const api::TrainingJob& job, const GangScheduler& scheduler,
                       const PodGroupInputs& inputs) {
-  json spec = {{"minMember", api::replica_count(job.spec)},
-               {"minResources", quantities(inputs.resources)}};
+  json spec = {{"minMember", api::replica_count(job.spec)}};
   if (scheduler.backend == api::Backend::kVolcano) {
+    // Coscheduling refuses a gang by its minResources, and does not look again when pods end.
+    spec["minResources"] = quantities(inputs.resources);
     if (!inputs.queue.empty()) spec["queue"] = inputs.queue;
     if (!inputs.priority_class.empty()) spec["priorityClassName"] = inputs.priority_class;
   }

@@ -49,6 +49,11 @@ def _coscheduling(kubeconfig: Path, folder: Path) -> list[str]:
     return [f"--config={file}", "--secure-port=0"]
 
 
+def open_queue(kube: Kube, name: str) -> None:
+    """What Volcano's controller does, which does not run here."""
+    kube.patch("queues", "", f"{name}/status", {"status": {"state": "Open"}})
+
+
 @dataclass(frozen=True)
 class Kind:
     """One of the schedulers: its program on PATH, and what tells it a pod's group."""
@@ -112,6 +117,9 @@ class Scheduler:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
+        if self.kind.backend == "Volcano":
+            self._kube.wait("the default queue", lambda: self._kube.find("queues", "", "default"))
+            open_queue(self._kube, "default")
 
     def stop(self) -> None:
         assert self._process

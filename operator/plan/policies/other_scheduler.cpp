@@ -37,6 +37,8 @@ bool leave_to_other(Planner& planner) {
   take_place(planner, sizes,
              std::vector<std::string>(static_cast<std::size_t>(api::replica_count(planner.spec))));
   status.start_time.reset();  // note_nodes sets it
+  if (starts_open(planner))
+    planner.set(status::kPlaced, false, "WaitingForScheduler", why_waiting(planner, {}));
   return true;
 }
 
