@@ -10,8 +10,8 @@
 #include "operator/api/acceleration.hpp"
 #include "operator/api/elastic.hpp"
 #include "operator/api/failure_policy.hpp"
-#include "operator/api/kueue.hpp"
 #include "operator/api/object_reader.hpp"
+#include "operator/api/schedulers/kueue.hpp"
 #include "operator/api/template/template_shape.hpp"
 
 namespace paceline::api {

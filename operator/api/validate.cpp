@@ -7,10 +7,10 @@
 #include "common/contract/env.hpp"
 #include "common/contract/injection.hpp"
 #include "common/contract/labels.hpp"
-#include "operator/api/backend.hpp"
 #include "operator/api/failure_policy.hpp"
 #include "operator/api/object_reader.hpp"
 #include "operator/api/roles.hpp"
+#include "operator/api/schedulers/backend.hpp"
 #include "operator/api/template/containers.hpp"
 
 namespace paceline::api {

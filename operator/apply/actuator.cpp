@@ -5,7 +5,7 @@
 
 #include "common/kube/api/kueue.hpp"
 #include "common/kube/api/object_version.hpp"
-#include "operator/api/backend.hpp"
+#include "operator/api/schedulers/backend.hpp"
 #include "operator/observe/views.hpp"
 #include "operator/render/names.hpp"
 #include "operator/render/workload.hpp"
@@ -120,18 +120,9 @@ render::PodInputs Actuator::inputs(const plan::Plan& plan, const plan::CreatePod
   const std::string& placed = plan.status.runtime_image;
   const std::string& image = placed.empty() ? settings_.runtime_image : placed;
   const api::Condition* bound = plan.status.find(status::kPlaced);
-  return {create.incarnation,
-          plan.status.attempt,
-          plan.status.restarts,
-          create.node,
-          surroundings.rendezvous_ip,
-          image,
-          settings_.pull_policy,
-          priority_class,
-          settings_.startup_timeout,
-          create.gated,
-          plan.status.acceleration,
-          plan.status.slots,
+  return {create.incarnation, plan.status.attempt, plan.status.restarts, create.node,
+          surroundings.rendezvous_ip, image, settings_.pull_policy, priority_class,
+          settings_.startup_timeout, create.gated, plan.status.acceleration, plan.status.slots,
           plan.status.goodput.is_null() ? "" : plan.status.goodput.dump(),
           plan.grants.empty() ? api::PodGrant{} : plan.grants[static_cast<std::size_t>(role)],
           // Of a gang that waits for another scheduler, its launchers tell when it began.
@@ -180,8 +171,7 @@ Done Actuator::create(const api::TrainingJob& job, const plan::Plan& plan,
   Collector collector;
   const std::vector<api::Replica> replicas = api::replicas_of(job.spec);
   const render::GangScheduler* scheduler =
-      plan.status.pod_group.empty() ? nullptr
-                                    : render::gang_scheduler(api::backend_of(job.spec));
+      plan.status.pod_group.empty() ? nullptr : render::gang_scheduler(api::backend_of(job.spec));
   std::vector<Executor::Task> tasks;
   for (const plan::CreatePod& create : plan.creates) {
     tasks.emplace_back([&] {
@@ -190,8 +180,7 @@ Done Actuator::create(const api::TrainingJob& job, const plan::Plan& plan,
       const api::Replica& replica = replicas[static_cast<std::size_t>(create.node_rank)];
       json pod = render::render_pod(
           job, replica, inputs(plan, create, surroundings, priority_class, replica.role));
-      if (scheduler != nullptr)
-        render::join_pod_group(pod, job, *scheduler, plan.avoid_nodes);
+      if (scheduler != nullptr) render::join_pod_group(pod, job, *scheduler, plan.avoid_nodes);
       auto answer = api_.create(kube::kPods, job.metadata.name_space, pod.dump());
       if (answer) {
         collector.wrote(kube::version_of(*answer), &Done::created);

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "common/contract/labels.hpp"
-#include "operator/api/backend.hpp"
 #include "operator/apply/facts/job_facts.hpp"
 #include "operator/apply/kueue/workload.hpp"
 #include "operator/plan/job_plan.hpp"
@@ -213,7 +212,8 @@ Outcome Controller::reconcile_job(const std::string& key) {
   // Launchers gather by the Service and the Secret, which nothing watches.
   const bool ours = job->errors.empty() && job->job.spec.managed_by == contract::kManagedBy;
   const bool gathers = ours && job->status.placed() && !job->status.finished() &&
-                       !job->status.is_true("Running") && !job->job.metadata.deleting;
+                       job->status.is_true("Placed") && !job->status.is_true("Running") &&
+                       !job->job.metadata.deleting;
   if (!gathers) {
     state->surround_checks = 0;
   } else if (parts_.clock.steady() - state->surround_tried_at >= state->surroundings_hold()) {
@@ -223,8 +223,6 @@ Outcome Controller::reconcile_job(const std::string& key) {
   recall_requests();
   read_request(job, state);
   api::Provision way = api::Provision::kDisabled;
-  const bool by_other =
-      job->errors.empty() && api::backend_of(job->job.spec) != api::Backend::kNative;
   const auto decide = [&] {
     {
       const std::lock_guard lock(mutex_);
@@ -237,7 +235,7 @@ Outcome Controller::reconcile_job(const std::string& key) {
          parts_.clock.wall(), memory,
          parts_.stores.profiles.get(profile.empty() ? api::kDefaultProfile : profile),
          [this] { return parts_.stores.nodes.list(); }, actuator_.settings().runtime_image,
-         (memory.admission || by_other) && may_be_held_back(*job, *state), look_at_kueue(parts_.stores, *job),
+         memory.admission && may_be_held_back(*job, *state), look_at_kueue(parts_.stores, *job),
          placeholders, way});
   };
   plan::Plan plan = decide();

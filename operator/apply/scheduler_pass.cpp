@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <exception>
-#include <limits>
 #include <utility>
 
+#include "operator/api/schedulers/backend.hpp"
 #include "operator/apply/kueue/workload.hpp"
 #include "operator/plan/placement/quota.hpp"
 #include "operator/plan/queue/scheduler.hpp"
@@ -101,7 +101,7 @@ void Controller::SchedulerPass::read_pods(const Snapshot& snapshot) {
     if (pod->placeholder) {
       read_placeholder(*pod);
     } else if (pod->place().empty()) {
-      continue;
+      if (pod->gang) unplaced_of_[pod->gang->job_uid].insert(pod->gang->node_rank);
     } else if (pod->gang) {
       pods_of_[pod->gang->job_uid].push_back(pod.get());
     } else {
@@ -130,18 +130,8 @@ void Controller::SchedulerPass::read_jobs(const Snapshot& snapshot) {
 }
 
 void Controller::SchedulerPass::charge(const observe::JobView& job) {
-  if (!job.status.pod_group.empty()) {
-    // Another scheduler decides when it makes room: no job that Paceline places stops it.
-    plan::RunningGang gang{job.meta.uid, job.meta.name, "", std::numeric_limits<int>::max(),
-                           {}, false, {}};
-    for (const observe::PodView* pod : pods_of_[job.meta.uid]) {
-      take(pod->place(), pod->requests);
-      gang.pods.emplace_back(pod->place(), pod->requests);
-    }
-    if (!gang.pods.empty()) input_.running.push_back(std::move(gang));
-    return;
-  }
   JobState& state = *controller_.state_of(job);
+  if (!job.status.pod_group.empty()) return charge_by_other(job, state);
   plan::RunningGang gang{job.meta.uid,
                          job.meta.name,
                          job.errors.empty() ? api::queue_of(job.job) : "",
@@ -307,6 +297,7 @@ void Controller::SchedulerPass::queue(const observe::JobView& job) {
                         job.status.is("Placed", "RuntimeChanged"),
                         job.job.spec.required_topology,
                         controller_.way_to_ask(job) != api::Provision::kDisabled};
+  gang.by_other = api::backend_of(job.job.spec) != api::Backend::kNative;
   gang.held = held_by(job, 0);
   std::string priority_name;
   if (auto refused = controller_.priority_of(job, priority_name, gang.priority)) {

@@ -53,6 +53,8 @@ class Controller::SchedulerPass {
   void contain(const observe::JobView& job, Work work);
   /// Counts what a job holds: its pods, and its placements whose pods do not exist yet.
   void charge(const observe::JobView& job);
+  /// Of a job that another scheduler binds.
+  void charge_by_other(const observe::JobView& job, JobState& state);
   /// The node of each node rank: the recorded one, or the one found for its replacement.
   std::vector<std::string> slots_of(const observe::JobView& job, const JobState& state) const;
   /// The pod in each of a job's slots, or null. Pods outside their slots are added to the gang.
@@ -90,6 +92,7 @@ class Controller::SchedulerPass {
   std::unordered_map<std::string, std::size_t> room_of_;
   // by UID of the job
   std::unordered_map<std::string, std::vector<const observe::PodView*>> pods_of_;
+  std::unordered_map<std::string, std::set<int>> unplaced_of_;  // ranks of pods without a place
   std::unordered_map<std::string, std::vector<const observe::PodView*>> placeholders_of_;
   std::map<std::string, JobPtr> jobs_;  // ordered by UID: the same input gives the same pass
   bool uncertain_ = false;        // a placed gang's needs are not known yet: place no other gang

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "operator/api/backend.hpp"
 #include "operator/api/elastic.hpp"
+#include "operator/api/schedulers/backend.hpp"
 #include "operator/api/template/containers.hpp"
 #include "operator/apply/agents.hpp"
 #include "operator/apply/kueue/workload.hpp"
@@ -142,7 +142,8 @@ std::optional<std::chrono::nanoseconds> Controller::quota_pause(const observe::J
 
 bool Controller::nodes_still_take(const observe::JobView& job, JobState& state) {
   const std::lock_guard lock(mutex_);
-  if (!state.memory.admission) return true;
+  if (!state.memory.admission || api::backend_of(job.job.spec) != api::Backend::kNative)
+    return true;
   std::size_t rank = 0;
   for (plan::Need& need : needs_now(job, state)) {
     need.constraints.gpu_direct = false;  // the scheduler has looked

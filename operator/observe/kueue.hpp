@@ -9,7 +9,7 @@
 
 #include "common/base/error.hpp"
 #include "common/kube/api/object_meta.hpp"
-#include "operator/api/kueue.hpp"
+#include "operator/api/schedulers/kueue.hpp"
 
 namespace paceline::observe {
 

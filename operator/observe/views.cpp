@@ -83,7 +83,8 @@ std::string pinned_node(const element& pod) {
        items(at(pod, "spec", "affinity", "nodeAffinity",
                 "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"))) {
     for (const element field : items(at(term, "matchFields"))) {
-      if (text(at(field, "key")) != "metadata.name") continue;
+      if (text(at(field, "key")) != "metadata.name" || text(at(field, "operator")) != "In")
+        continue;
       for (const element value : items(at(field, "values"))) return std::string(text(value));
     }
   }

@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "operator/api/kueue.hpp"
+#include "operator/api/schedulers/kueue.hpp"
 #include "operator/api/training_job.hpp"
 
 namespace paceline::render {

@@ -14,8 +14,8 @@ using nlohmann::json;
 constexpr std::array kSchedulers{
     GangScheduler{api::Backend::kVolcano, "volcano", "scheduling.volcano.sh", "v1beta1"},
     // The name that its own manifests give the scheduler.
-    GangScheduler{api::Backend::kCoscheduling, "scheduler-plugins-scheduler",
-                  "scheduling.x-k8s.io", "v1alpha1"},
+    GangScheduler{api::Backend::kCoscheduling, "scheduler-plugins-scheduler", "scheduling.x-k8s.io",
+                  "v1alpha1"},
 };
 
 /// Every term is an alternative, so each of them gets the exclusion.

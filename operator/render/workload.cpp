@@ -3,7 +3,7 @@
 
 #include "common/contract/labels.hpp"
 #include "operator/api/elastic.hpp"
-#include "operator/api/kueue.hpp"
+#include "operator/api/schedulers/kueue.hpp"
 
 namespace paceline::render {
 namespace {

@@ -46,9 +46,7 @@ def test_gang_runs_and_its_group_goes_with_it(
         assert "affinity" not in pod["spec"], "another scheduler chooses the node"
     handle.wait_condition("Placed", "True", "Bound")
     placed = [
-        node["name"]
-        for node in handle.status["placement"]["nodes"]
-        for _ in range(node["pods"])
+        node["name"] for node in handle.status["placement"]["nodes"] for _ in range(node["pods"])
     ]
     assert placed == nodes_of(handle)
     assert handle.status["startTime"]
@@ -73,8 +71,10 @@ def test_gang_without_room_waits_whole_and_starts_when_there_is_some(
     assert len(before) == 2 and nodes_of(second) == ["", ""]
     kube.wait(
         "the job says what the scheduler says of it",
-        lambda: "nschedulable" in second.condition("Placed")["message"]
-        or "Insufficient" in second.condition("Placed")["message"],
+        lambda: (
+            "nschedulable" in second.condition("Placed")["message"]
+            or "Insufficient" in second.condition("Placed")["message"]
+        ),
         namespace,
     )
     first.tell()
@@ -99,9 +99,7 @@ def test_lost_pod_is_bound_again_and_the_job_goes_on(
     handle.wait_phase("Succeeded")
 
 
-def test_suspended_job_gives_its_group_back(
-    kube: Kube, submit: Submit, namespace: str
-) -> None:
+def test_suspended_job_gives_its_group_back(kube: Kube, submit: Submit, namespace: str) -> None:
     handle = submit(job("digits", UNTIL_TOLD))
     handle.wait_started(0, 2)
     kube.patch("trainingjobs", namespace, "digits", {"spec": {"suspend": True}})

@@ -40,7 +40,8 @@ std::string feature(const json& acceleration, std::string_view name) {
 std::string pinned(const json& pod) {
   const json& terms = at(pod, "spec", "affinity", "nodeAffinity",
                          "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms");
-  return terms.empty() ? "" : text(terms[0]["matchFields"][0]["values"][0]);
+  const json& field = terms.empty() ? terms : terms[0]["matchFields"][0];
+  return at(field, "operator") == "In" ? text(field["values"][0]) : "";
 }
 
 }  // namespace
@@ -98,6 +99,7 @@ PodFacts read_pod(const json& pod, const PodFacts* before) {
   facts.created = text(at(meta, "creationTimestamp"));
   facts.node = text(at(pod, "spec", "nodeName"));
   facts.pinned = pinned(pod);
+  facts.group = text(at(meta, "annotations", "scheduling.k8s.io/group-name"));
   facts.gated = !at(pod, "spec", "schedulingGates").empty();
   facts.phase = text(at(pod, "status", "phase"));
   for (const json& container : at(pod, "status", "containerStatuses")) {
@@ -178,6 +180,7 @@ JobFacts read_job(const json& job) {
   const json& status = at(job, "status");
   facts.phase = text(at(status, "phase"));
   facts.reason = text(at(status, "reason"));
+  facts.pod_group = text(at(status, "podGroup"));
   facts.message = text(at(status, "message"));
   facts.attempt = number(at(status, "attempt"));
   facts.restarts = number(at(status, "restarts"));

@@ -31,6 +31,7 @@ struct PodFacts {
   int incarnation = 0;
   std::string node;    // bound to
   std::string pinned;  // by its affinity
+  std::string group;   // the PodGroup that it is of; empty: none
   std::string phase;
   bool gated = false;
   bool placeholder = false;  // holds room for its job, and does nothing
@@ -90,6 +91,7 @@ struct JobFacts {
   int restarts = 0;
   int disruptions = 0;
   std::map<std::string, std::string> excluded;  // nodes, until when
+  std::string pod_group;                        // of the status
   int seconds = 0;                              // of status.goodput
   std::vector<std::string> nodes;               // by node rank; empty: not placed
   std::vector<int> incarnations;                // by node rank
@@ -116,6 +118,7 @@ struct Facts {
   std::map<std::string, PodFacts> pods;  // by name: there is one namespace
   std::map<std::string, JobFacts> jobs;  // by name
   std::map<std::string, NodeFacts> nodes;
+  std::map<std::string, int> pod_groups;  // by name: minMember
 
   /// They use the quota until the operator has removed them for a gang.
   bool any_placeholder() const;

@@ -61,6 +61,7 @@ json document_of(const JobShape& shape) {
                                 {"maxReplicas", shape.most}};
     }
   }
+  if (!shape.backend.empty()) job["spec"]["scheduling"]["backend"] = shape.backend;
   if (shape.may_grow) job["spec"]["scheduling"]["provision"] = "Placeholders";
   if (shape.framework == "Custom") job["spec"]["framework"]["processesPerReplica"] = 1;
   if (!shape.oom_action.empty())

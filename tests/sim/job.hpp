@@ -40,6 +40,7 @@ struct JobShape {
   int wanted = 0;               // of an elastic job
   int most = 0;
   std::string kueue_queue{};  // a LocalQueue of Kueue; empty: none
+  std::string backend{};      // of spec.scheduling; empty: none is named
 };
 
 /// The image that no registry has.

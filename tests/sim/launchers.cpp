@@ -31,7 +31,7 @@ void Launchers::schedule() {
   for (const auto& [name, pod] : facts.pods) {
     if (!pod.terminal()) used[pod.node] += pod.cpu;
   }
-  std::vector<std::pair<std::string, std::string>> bound;
+  Bindings bound;
   for (const auto& [name, pod] : facts.pods) {
     if (!pod.node.empty() || pod.gated || pod.deleting || pod.pinned.empty() || !serves(pod.pinned))
       continue;
@@ -40,6 +40,7 @@ void Launchers::schedule() {
     used[pod.pinned] += pod.cpu;
     bound.emplace_back(name, pod.pinned);
   }
+  bind_groups(used, bound);
   // The gangs' pods come first, by their priority.
   for (const auto& [name, pod] : facts.pods) {
     if (!pod.placeholder || !pod.node.empty() || pod.deleting || pod.terminal()) continue;
@@ -51,6 +52,40 @@ void Launchers::schedule() {
     }
   }
   for (const auto& [name, node] : bound) poke(name, R"({"spec":{"nodeName":")" + node + "\"}}");
+}
+
+/// As another scheduler does: a whole PodGroup or nothing of it. Sometimes a part comes first.
+void Launchers::bind_groups(std::map<std::string, int>& used, Bindings& bound) {
+  const Facts& facts = chaos_.laws.facts();
+  for (const auto& [group, least] : facts.pod_groups) {
+    std::vector<const PodFacts*> unbound;
+    int members = 0;
+    for (const auto& [name, pod] : facts.pods) {
+      if (pod.group != group || pod.deleting || pod.terminal() || pod.gated) continue;
+      ++members;
+      if (pod.node.empty()) unbound.push_back(&pod);
+    }
+    if (members < least || unbound.empty()) continue;
+    std::map<std::string, int> trial = used;
+    Bindings chosen;
+    for (const PodFacts* pod : unbound) {
+      const auto node = std::ranges::find_if(facts.nodes, [&](const auto& entry) {
+        const auto& [name, known] = entry;
+        return known.ready && !known.tainted && trial[name] + pod->cpu <= known.cpu;
+      });
+      if (node == facts.nodes.end()) break;
+      trial[node->first] += pod->cpu;
+      chosen.emplace_back(pod->name, node->first);
+    }
+    if (chosen.size() < unbound.size()) continue;
+    if (chaos_.rates.kill_pod > 0 && chaos_.chance(0.1)) {
+      trial = used;
+      chosen.resize(1);
+      trial[chosen.front().second] += unbound.front()->cpu;
+    }
+    used = std::move(trial);
+    bound.insert(bound.end(), chosen.begin(), chosen.end());
+  }
 }
 
 void Launchers::report_end(const PodFacts& pod, const End& end) {

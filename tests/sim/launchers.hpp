@@ -58,7 +58,10 @@ class Launchers {
   };
   using Members = std::vector<const PodFacts*>;
 
+  using Bindings = std::vector<std::pair<std::string, std::string>>;  // pod and node
+
   bool serves(const std::string& node) const;
+  void bind_groups(std::map<std::string, int>& used, Bindings& bound);
   std::map<std::string, Members> present() const;
   std::map<std::string, Members> follow();
   std::map<std::string, Members> training_gangs();

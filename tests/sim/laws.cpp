@@ -47,6 +47,7 @@ std::string_view name_of(Law law) {
     case Law::kOwned: return "Owned";
     case Law::kRoom: return "Room";
     case Law::kQuota: return "Quota";
+    case Law::kInItsGroup: return "InItsGroup";
     case Law::kKueueQuota: return "KueueQuota";
     case Law::kFewWrites: return "FewWrites";
     case Law::kComesToRest: return "ComesToRest";
@@ -106,6 +107,8 @@ void Laws::on_change(const kube::FakeCluster::Sight& sight) {
     facts_.jobs.insert_or_assign(job.name, std::move(job));
   } else if (sight.resource.plural == kube::kKueueWorkloads.plural) {
     follow_workload(sight.object, gone);
+  } else if (sight.resource.plural == "podgroups") {
+    follow_group(sight.object, gone);
   } else if (sight.resource.plural == kube::kNodes.plural) {
     NodeFacts node = read_node(sight.object);
     const auto known = facts_.nodes.find(node.name);
@@ -140,6 +143,20 @@ void Laws::follow_workload(const nlohmann::json& workload, bool gone) {
   }
 }
 
+void Laws::follow_group(const nlohmann::json& group, bool gone) {
+  const std::string& name = group["metadata"]["name"].get_ref<const std::string&>();
+  if (!gone) {
+    facts_.pod_groups[name] = group["spec"]["minMember"].get<int>();
+    return;
+  }
+  facts_.pod_groups.erase(name);
+  // Of two leaders the older one can still create one pod.
+  for (const auto& [pod_name, pod] : facts_.pods) {
+    if (operator_acts_ && expect_room_ && pod.group == name && !pod.terminal())
+      report(Law::kInItsGroup, pod_name + " lives and its PodGroup is deleted");
+  }
+}
+
 void Laws::follow_placeholder(const PodFacts& pod, bool gone, bool made) {
   const JobFacts* job = facts_.job_of(pod);
   if (gone) {
@@ -169,6 +186,14 @@ void Laws::created(const PodFacts& pod) {
   if (!placed || job->finished()) {
     report(Law::kOnRecord, pod.name + " is made for a job that is " +
                                (job->finished() ? "finished" : "not placed"));
+  } else if (!pod.group.empty()) {
+    if (!facts_.pod_groups.contains(pod.group))
+      report(Law::kInItsGroup, pod.name + " is made before its PodGroup");
+    if (job->pod_group != pod.group || !pod.pinned.empty() ||
+        job->incarnations[rank] != pod.incarnation)
+      report(Law::kOnRecord, pod.name + " of PodGroup " + pod.group + " is pinned to \"" +
+                                 pod.pinned + "\", on record are PodGroup \"" + job->pod_group +
+                                 "\" and incarnation " + std::to_string(job->incarnations[rank]));
   } else if (job->nodes[rank] != pod.pinned || job->incarnations[rank] != pod.incarnation) {
     report(Law::kOnRecord, pod.name + " is pinned to " + pod.pinned + ", on record are " +
                                job->nodes[rank] + " and incarnation " +
@@ -236,8 +261,9 @@ void Laws::opened(const PodFacts& pod) {
 void Laws::on_refusal(const nlohmann::json& object) {
   const PodFacts pod = read_pod(object, nullptr);
   const JobFacts* job = facts_.job_of(pod);
-  const bool new_set = job != nullptr && !job->restarting && !job->replacing &&
-                       (job->stage == "Creating" || job->stage == "Starting");
+  const bool new_set =
+      job != nullptr && !job->restarting && !job->replacing &&
+      (job->stage == "Creating" || job->stage == "Starting" || job->stage == "WaitingForScheduler");
   // Of two leaders, one does not know what the other was refused.
   if (new_set && expect_room_) refused_.insert(pod.owner);
 }
@@ -380,7 +406,8 @@ void Laws::check_room(const std::string& node, bool with_foreign) {
   int slots = 0;
   for (const auto& [name, pod] : facts_.pods) {
     if (pod.terminal() || pod.placeholder || pod.place() != node) continue;
-    if (pod.owner.empty() && !with_foreign) continue;  // it may have come after the placement
+    // It may have come after the placement.
+    if ((pod.owner.empty() && !with_foreign) || !pod.group.empty()) continue;
     used += pod.cpu;
     slots += pod.slots;
   }

@@ -50,12 +50,15 @@ enum class Law {
   kOwned,              // every pod has its job as owner, so that no pod outlives the deleted job
   kRoom,               // pods on a node never request more than it has
   kQuota,              // a gang of which the quota admits only a part is not started
-  kKueueQuota,         // a job of Kueue has live pods only while its Workload reserves quota
-  kFewWrites,          // coming to rest takes a bounded number of writes
-  kComesToRest,        // within ten minutes after the last fault the writes stop
-  kEveryJobEnds,       // by then every job that can run has run
-  kNobodyWaits,        // at rest a finished job has no live pod
-  kNothingLeft,        // no object of a job is left when the jobs are deleted
+  // a pod that another scheduler binds is created only while its PodGroup exists, and a PodGroup
+  // goes only when no pod of its job lives
+  kInItsGroup,
+  kKueueQuota,    // a job of Kueue has live pods only while its Workload reserves quota
+  kFewWrites,     // coming to rest takes a bounded number of writes
+  kComesToRest,   // within ten minutes after the last fault the writes stop
+  kEveryJobEnds,  // by then every job that can run has run
+  kNobodyWaits,   // at rest a finished job has no live pod
+  kNothingLeft,   // no object of a job is left when the jobs are deleted
 };
 std::string_view name_of(Law law);
 
@@ -104,6 +107,7 @@ class Laws {
   void follow(const PodFacts& pod, bool gone);
   void check_room(const std::string& node, bool with_foreign);
   void follow_workload(const nlohmann::json& workload, bool gone);
+  void follow_group(const nlohmann::json& group, bool gone);
 
   Facts facts_;
   std::optional<Broken> broken_;

@@ -83,6 +83,10 @@ class Schedule {
     // Some jobs of such a cluster are not Kueue's.
     if (!kueue_queue_.empty() && pick(4) > 0) shape.kueue_queue = kueue_queue_;
     if (rates_.elastic > 0 && pick(100) < rates_.elastic * 100) make_elastic(shape);
+    // Without a draw, for the same reason.
+    if ((seed_ + static_cast<std::uint64_t>(number)) % 5 == 2 && rates_.grow == 0 &&
+        !shape.one_leaf && shape.fewest == 0)
+      shape.backend = "Volcano";
     shape.lacks_an_image = rates_.bad_image > 0 && pick(100) < rates_.bad_image * 100;
     return shape;
   }
@@ -149,6 +153,12 @@ class Schedule {
         world_.report(Law::kQueuedHoldsNothing, name + " lives and its job has no place");
       if (job != nullptr && job->finished() && !pod.ended())
         world_.report(Law::kNobodyWaits, name + " lives and its job has ended");
+    }
+    for (const auto& [group, least] : world_.facts().pod_groups) {
+      const auto needed = std::ranges::any_of(world_.facts().jobs, [&](const auto& job) {
+        return job.second.pod_group == group && !job.second.finished() && !job.second.nodes.empty();
+      });
+      if (!needed) world_.report(Law::kInItsGroup, group + " is left, and no job runs in it");
     }
     for (const JobShape& shape : shapes_) {
       if (world_.was_deleted(shape.name)) continue;

@@ -232,7 +232,7 @@ void World::collect_garbage() {
       std::any_of(facts().pods.begin(), facts().pods.end(), [this](const auto& entry) {
         return !entry.second.owner.empty() && facts().job_of(entry.second) == nullptr;
       });
-  if (orphans || has_kueue_) cluster_.collect_garbage();
+  if (orphans || has_kueue_ || !facts().pod_groups.empty()) cluster_.collect_garbage();
 }
 
 void World::edit_while_away() {

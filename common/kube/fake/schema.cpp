@@ -12,6 +12,7 @@ namespace {
 using Names = std::span<const std::string_view>;
 using Text = std::string_view;
 
+constexpr Resource kPodGroups{"scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup"};
 constexpr Resource kProvisioningRequests{"autoscaling.x-k8s.io", "v1", "provisioningrequests",
                                          "ProvisioningRequest"};
 constexpr Resource kCapacityBuffers{"autoscaling.x-k8s.io", "v1beta1", "capacitybuffers",
@@ -19,6 +20,7 @@ constexpr Resource kCapacityBuffers{"autoscaling.x-k8s.io", "v1beta1", "capacity
 
 constexpr std::array kKnown{kPods,
                             kPodTemplates,
+                            kPodGroups,
                             kProvisioningRequests,
                             kCapacityBuffers,
                             kNodes,

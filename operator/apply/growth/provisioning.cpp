@@ -189,11 +189,10 @@ std::optional<Outcome> Controller::hold_room(const JobPtr& job,
 
 nlohmann::json Actuator::placeholder(const api::TrainingJob& job, int rank,
                                      const plan::Need& need) const {
-  return render::render_placeholder(
-      job, rank,
-      {need.each.amounts(), plan::write_constraints(need.constraints),
-       job.spec.scheduling.pods_per_node, settings_.runtime_image, settings_.pull_policy,
-       api::fingerprint(job.spec)});
+  return render::render_placeholder(job, rank,
+                                    {need.each.amounts(), plan::write_constraints(need.constraints),
+                                     job.spec.scheduling.pods_per_node, settings_.runtime_image,
+                                     settings_.pull_policy, api::fingerprint(job.spec)});
 }
 
 Done Actuator::hold(const api::TrainingJob& job, const std::vector<plan::HoldRoom>& rooms,

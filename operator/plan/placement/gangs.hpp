@@ -40,6 +40,7 @@ struct QueuedGang {
   bool copies = false;  // takes no slots: agents of several releases serve them now
   std::optional<Level> required = std::nullopt;  // no placement crosses a domain of this level
   bool may_grow = false;                         // the cluster's autoscaler can be asked for nodes
+  bool by_other = false;        // another scheduler chooses its nodes: it needs quota only
   std::vector<Held> held = {};  // by its placeholders; free for this gang, and for those before it
   std::optional<Elasticity> elastic = std::nullopt;
 };

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "operator/api/kueue.hpp"
+#include "operator/api/schedulers/kueue.hpp"
 #include "operator/plan/placement/placement.hpp"
 
 namespace paceline::plan {

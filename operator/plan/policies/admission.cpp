@@ -62,15 +62,13 @@ bool refused_twice(Planner& planner) {
   return true;
 }
 
-}  // namespace
-
-void take_place(Planner& planner, const std::vector<int>& sizes,
-                const std::vector<std::string>& nodes) {
+/// Records the placement that the scheduler found. `sizes`: the replicas of each role.
+void take_place(Planner& planner, const std::vector<int>& sizes) {
   const Memory& memory = planner.in.memory;
   next_life(planner, sizes);
   if (planner.spec.elastic)
     record_size(planner, sizes[planner.spec.elastic->role], memory.admission_smaller);
-  planner.status().set_nodes(nodes);
+  planner.status().set_nodes(*memory.admission);
   planner.status().placement_where = memory.admission_where;
   planner.status().slots = memory.admission_slots;
   planner.status().placed_spec = planner.in.job.fingerprint;
@@ -86,7 +84,7 @@ void take_place(Planner& planner, const std::vector<int>& sizes,
   planner.set(status::kQuotaReserved, true, "Reserved");
   // After a refusal the API server may refuse a part again.
   const bool gated = planner.in.gated || memory.retries > 0;
-  const std::size_t pods = nodes.size();
+  const std::size_t pods = memory.admission->size();
   planner.set(status::kPlaced, true, gated ? "Creating" : "Starting",
               "creates " + std::to_string(pods) + " pods");
   // A Running condition of an earlier placement must not be taken for this one's.
@@ -95,8 +93,11 @@ void take_place(Planner& planner, const std::vector<int>& sizes,
   } else if (planner.status().find(status::kRunning) != nullptr) {
     planner.set(status::kRunning, false, "PodsStarting");
   }
+  leave_to_other(planner);
   planner.out.queued = false;
 }
+
+}  // namespace
 
 void queue_up(Planner& planner) {
   planner.out.queued = true;
@@ -123,13 +124,13 @@ void queue_up(Planner& planner) {
     planner.wake_after(left);
     return;
   }
-  if (waits_for_quota(planner) || leave_to_other(planner)) return;
+  if (waits_for_quota(planner) || waits_for_last_group(planner)) return;
   // Placeholders use the namespace's quota: where there is one, the gang comes when they are gone.
   if (memory.admission && planner.in.gated && !planner.in.placeholders.empty()) return;
   const std::vector<int> sizes =
       memory.admission ? sizes_of(planner.spec, memory.admission->size()) : std::vector<int>();
   planner.out.drop_admission = memory.admission && sizes.empty();
-  if (!sizes.empty()) return take_place(planner, sizes, *memory.admission);
+  if (!sizes.empty()) return take_place(planner, sizes);
   if (memory.waiting) {
     // Also once after the last exclusion has ended.
     if (api::requires_gpu_direct(planner.spec) ||

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job whose pods another scheduler binds (spec.scheduling.backend). Its pods are created at once,
-// in a PodGroup, and name no node. While none of them is bound, the job waits in that scheduler's
-// queue, for as long as it takes; a gang of which only a part is bound for gangTimeout is removed.
+// A job whose pods another scheduler binds (spec.scheduling.backend). Its pods are created as soon
+// as the namespace's quota admits them, in a PodGroup, and name no node. While none of them is
+// bound, the job waits in that scheduler's queue, for as long as it takes; a gang of which only a
+// part is bound for gangTimeout is removed.
 #include <algorithm>
 
-#include "operator/api/backend.hpp"
+#include "operator/api/schedulers/backend.hpp"
 #include "operator/plan/policies/policies.hpp"
 #include "operator/render/pod_group.hpp"
 
@@ -24,22 +25,18 @@ std::string why_waiting(const Planner& planner, const std::vector<ReplicaState>&
 
 }  // namespace
 
-bool leave_to_other(Planner& planner) {
-  api::JobStatus& status = planner.status();
-  if (!status.pod_group.empty()) {
-    planner.out.queued = false;  // until the last placement's is gone
-    return true;
-  }
-  if (api::backend_of(planner.spec) == api::Backend::kNative) return false;
-  status.pod_group = render::pod_group_name(planner.in.job.job);
-  std::vector<int> sizes;
-  for (const api::Role& role : planner.spec.roles) sizes.push_back(role.replicas);
-  take_place(planner, sizes,
-             std::vector<std::string>(static_cast<std::size_t>(api::replica_count(planner.spec))));
-  status.start_time.reset();  // note_nodes sets it
+bool waits_for_last_group(Planner& planner) {
+  if (planner.out.status.pod_group.empty()) return false;
+  planner.out.queued = false;
+  return true;
+}
+
+void leave_to_other(Planner& planner) {
+  if (api::backend_of(planner.spec) == api::Backend::kNative) return;
+  planner.status().pod_group = render::pod_group_name(planner.in.job.job);
+  planner.status().start_time.reset();  // note_nodes sets it
   if (starts_open(planner))
     planner.set(status::kPlaced, false, "WaitingForScheduler", why_waiting(planner, {}));
-  return true;
 }
 
 bool waits_for_other(Planner& planner, const std::vector<ReplicaState>& replicas) {
@@ -68,8 +65,7 @@ void note_nodes(Planner& planner, const std::vector<ReplicaState>& replicas) {
 void tend_pod_group(Planner& planner) {
   api::JobStatus& status = planner.status();
   if (status.pod_group.empty()) return;
-  if (!planner.out.creates.empty())
-    planner.out.avoid_nodes = excluded_nodes(status, planner.now());
+  if (!planner.out.creates.empty()) planner.out.avoid_nodes = excluded_nodes(status, planner.now());
   const bool needed = status.placed() && !status.finished();
   if (needed || planner.any_live_pod() || !planner.out.creates.empty()) return;
   if (planner.in.memory.pod_group_gone) {

@@ -42,18 +42,17 @@ bool waits_for_quota(Planner& planner);
 bool quota_lost(Planner& planner);
 /// kueue.cpp: what Kueue has to be told of the job. Called when all else is decided.
 void tend_workload(Planner& planner);
-/// other_scheduler.cpp: takes a placement whose nodes another scheduler chooses. False: Paceline
-/// chooses them.
-bool leave_to_other(Planner& planner);
+/// other_scheduler.cpp: whether the PodGroup of the last placement has to go first.
+bool waits_for_last_group(Planner& planner);
+/// other_scheduler.cpp: if another scheduler chooses the nodes of a placement that is recorded now,
+/// records that, and that the gang waits for it.
+void leave_to_other(Planner& planner);
 /// other_scheduler.cpp: no pod is bound yet, and as long as that is so nothing bounds the wait.
 bool waits_for_other(Planner& planner, const std::vector<ReplicaState>& replicas);
 /// other_scheduler.cpp: records the nodes of a gang that the other scheduler has bound whole.
 void note_nodes(Planner& planner, const std::vector<ReplicaState>& replicas);
 /// other_scheduler.cpp: the PodGroup goes with the last pod. Called when all else is decided.
 void tend_pod_group(Planner& planner);
-/// admission.cpp: records a placement. `sizes`: the replicas of each role; `nodes`: of each pod.
-void take_place(Planner& planner, const std::vector<int>& sizes,
-                const std::vector<std::string>& nodes);
 /// admission.cpp: a job without a placement waits for one, or takes the one that was found.
 void queue_up(Planner& planner);
 /// provision.cpp: what a waiting job is told, with what its placeholders have reached.

@@ -130,6 +130,7 @@ class Pass {
       blocked_.insert(gang.ns);
       return;
     }
+    if (gang.by_other) return leave_to_other(gang);
     // In one pass room only becomes less: what failed once fails again.
     if (const auto failed = std::ranges::find_if(
             failures_, [&](const Failure& failure) { return failure.is_of(gang); });
@@ -140,6 +141,13 @@ class Pass {
       return;
     }
     if (const std::string why = start(gang); !why.empty()) refuse(gang, why);
+  }
+
+  void leave_to_other(const QueuedGang& gang) {
+    std::size_t pods = 0;
+    for (const Need& need : gang.needs) pods += static_cast<std::size_t>(need.count);
+    output_.placements[gang.id].resize(pods);
+    reserve_quota(gang, input_.quotas[gang.ns]);
   }
 
   /// Admits the gang if there is room; else returns why there is none.

@@ -139,7 +139,7 @@ def start_apiserver(state: State) -> None:
         ),
     ]
     start_daemon("kube-apiserver", CONTROL_CGROUP, in_fabric(*command))
-    wait_until("the API server", api_is_ready, 60, LOGS / "kube-apiserver.log")
+    wait_until("the API server", api_is_ready, 180, LOGS / "kube-apiserver.log")
 
 
 def start_controller(state: State, name: str) -> None:

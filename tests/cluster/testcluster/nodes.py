@@ -181,4 +181,4 @@ def wait_ready(state: State, node: Node) -> None:
             c["type"] == "Ready" and c["status"] == "True" for c in answer["status"]["conditions"]
         )
 
-    wait_until(f"{node.name} Ready", ready, 60, LOGS / f"{node.name}-kubelet.log")
+    wait_until(f"{node.name} Ready", ready, 180, LOGS / f"{node.name}-kubelet.log")

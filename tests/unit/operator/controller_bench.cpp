@@ -183,6 +183,30 @@ void ControllerBench::bind_placeholder(const json& pod) {
                 json{{"spec", {{"nodeName", node}}}, {"status", {{"phase", "Running"}}}}.dump());
 }
 
+bool ControllerBench::bind_in_group(const json& pod) {
+  const std::string group =
+      pod.value("/metadata/annotations/scheduling.k8s.io~1group-name"_json_pointer, "");
+  if (group.empty()) return false;
+  int members = 0;
+  for (const std::string& text : cluster_.objects(kube::kPods)) {
+    if (json::parse(text)["metadata"].value(
+            "/annotations/scheduling.k8s.io~1group-name"_json_pointer, "") == group)
+      ++members;
+  }
+  const kube::Resource kind{"scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup"};
+  for (const std::string& text : cluster_.objects(kind)) {
+    const json object = json::parse(text);
+    if (object["metadata"]["name"] != group || groups_wait || object["spec"]["minMember"] > members)
+      continue;
+    const std::string node = node_with(cpu_of(pod));
+    if (node.empty()) break;
+    const std::string name = pod["metadata"]["name"];
+    cluster_.poke(kube::kPods, "default", name, json{{"spec", {{"nodeName", node}}}}.dump());
+    if (!pods_wait) start(name);
+  }
+  return true;
+}
+
 void ControllerBench::system() {
   std::map<std::string, int> used;
   for (const std::string& text : cluster_.objects(kube::kPods)) {
@@ -201,6 +225,7 @@ void ControllerBench::system() {
       bind_placeholder(pod);
       continue;
     }
+    if (bind_in_group(pod)) continue;
     const json node = pod["spec"].at(
         "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0/values/0"_json_pointer);
     cluster_.poke(kube::kPods, ns, name, json{{"spec", {{"nodeName", node}}}}.dump());

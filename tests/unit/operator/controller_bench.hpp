@@ -65,6 +65,7 @@ class ControllerBench {
   bool quota_lags = false;      // the status of quotas is not kept up to date
   bool jobs_lag = false;        // the operator sees no change of a job
   bool pods_linger = false;     // deleted pods stay terminating
+  bool groups_wait = false;     // the other scheduler binds no PodGroup
   std::atomic<int> enqueued = 0;
   std::vector<std::string> phases;               // that people were told of, in order
   std::function<void(bool begins)> around_pass;  // called before and after a pass of the scheduler
@@ -76,6 +77,8 @@ class ControllerBench {
   std::string node_with(int cpu) const;
   std::vector<nlohmann::json> pods_with(const char* label, const std::string& value) const;
   void bind_placeholder(const nlohmann::json& pod);
+  /// As the scheduler that the pod names: a whole PodGroup, on nodes of its own choice.
+  bool bind_in_group(const nlohmann::json& pod);
 
   ManualClock clock_;
   Settings settings_;

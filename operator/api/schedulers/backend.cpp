@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/api/backend.hpp"
+#include "operator/api/schedulers/backend.hpp"
 
 #include <string>
 

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// PodGroups of the schedulers that bind whole gangs by themselves, and what their pods take.
+#include <limits>
+#include <set>
+#include <string>
+
+#include "operator/api/schedulers/backend.hpp"
+#include "operator/apply/actuator.hpp"
+#include "operator/apply/controller.hpp"
+#include "operator/apply/kueue/workload.hpp"
+#include "operator/apply/scheduler_pass.hpp"
+#include "operator/plan/placement/quota.hpp"
+
+namespace paceline::apply {
+namespace {
+
+kube::Resource pod_groups_of(const render::GangScheduler& scheduler) {
+  return {scheduler.group, scheduler.version, "podgroups", "PodGroup"};
+}
+
+}  // namespace
+
+Done Actuator::group(const api::TrainingJob& job, const render::PodGroupInputs& inputs,
+                     bool only_try) {
+  const api::Backend backend = api::backend_of(job.spec);
+  const render::GangScheduler* scheduler = render::gang_scheduler(backend);
+  if (scheduler == nullptr) return {};
+  const kube::Resource resource = pod_groups_of(*scheduler);
+  kube::WriteOptions options;
+  options.dry_run = only_try;
+  const std::string& ns = job.metadata.name_space;
+  const auto answer =
+      api_.create(resource, ns, render::render_pod_group(job, *scheduler, inputs).dump(), options);
+  // One of this name is the job's: a part of the UID is in it.
+  if (answer || answer.error().code == Code::kAlreadyExists) return {};
+  Done done;
+  if (answer.error().code == Code::kNotFound) {
+    done.refusal =
+        plan::Waiting{"SchedulerNotInstalled",
+                      "the API server does not serve " + scheduler->resource() + " (" +
+                          std::string(scheduler->version) + "): install " +
+                          std::string(to_string(backend)) + ", or change spec.scheduling.backend"};
+  } else if (final_refusal(answer.error())) {
+    done.refusal = plan::Waiting{"PodGroupRefused", answer.error().message};
+  } else {
+    done.error = answer.error();
+  }
+  return done;
+}
+
+Done Actuator::ungroup(const api::TrainingJob& job) {
+  Done done;
+  // The spec may name another scheduler by now.
+  for (const render::GangScheduler& scheduler : render::gang_schedulers()) {
+    const auto gone = api_.remove(pod_groups_of(scheduler), job.metadata.name_space,
+                                  render::pod_group_name(job), {});
+    if (!gone && gone.error().code != Code::kNotFound) done.error = gone.error();
+  }
+  return done;
+}
+
+Done Controller::group(const observe::JobView& job, JobState& state, const std::string& priority,
+                       bool only_try) {
+  observe::Resources all;
+  for (const plan::Need& need : known_needs(job, state)) {
+    for (int i = 0; i < need.count; ++i) all.add(need.each);
+  }
+  // A LocalQueue of Kueue is no queue of the other scheduler.
+  const bool of_kueue = !look_at_kueue(parts_.stores, job).queue.empty();
+  return actuator_.group(
+      job.job, {all.amounts(), of_kueue ? "" : job.job.spec.scheduling.queue, priority}, only_try);
+}
+
+void Controller::SchedulerPass::charge_by_other(const observe::JobView& job, JobState& state) {
+  // The other scheduler decides when it makes room: no job that Paceline places stops it.
+  constexpr int kNever = std::numeric_limits<int>::max();
+  plan::RunningGang gang{job.meta.uid, job.meta.name, "", kNever, {}, false, {}};
+  std::set<int> created = unplaced_of_[job.meta.uid];
+  for (const observe::PodView* pod : pods_of_[job.meta.uid]) {
+    take(pod->place(), pod->requests);
+    gang.pods.emplace_back(pod->place(), pod->requests);
+    created.insert(pod->gang->node_rank);
+  }
+  if (!gang.pods.empty()) input_.running.push_back(std::move(gang));
+  if (!job.status.placed() || job.status.finished() || !job.errors.empty()) return;
+  // Those that are not created yet: the quota does not count them.
+  int rank = 0;
+  for (const plan::Need& need : controller_.needs_of(job, state)) {
+    for (int i = 0; i < need.count; ++i) {
+      if (created.contains(rank++)) continue;
+      for (observe::QuotaView& quota : input_.quotas[job.meta.ns]) {
+        for (auto& [resource, used] : quota.used) used += plan::quota_use(need.each, resource);
+      }
+    }
+  }
+}
+
+}  // namespace paceline::apply

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs whose pods another scheduler binds. The bench plays Volcano: it binds a whole PodGroup, on
+// nodes of its own choice.
+#include <gtest/gtest.h>
+
+#include "operator/render/pod_group.hpp"
+#include "tests/unit/operator/controller_bench.hpp"
+
+namespace paceline::apply {
+namespace {
+
+using nlohmann::json;
+
+const json kVolcano = {{"scheduling", {{"backend", "Volcano"}, {"queue", "team"}}}};
+constexpr kube::Resource kGroups{"scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup"};
+
+struct PodGroups : ::testing::Test {
+  PodGroups() {
+    bench.add_node("a", 8);
+    bench.add_node("b", 8);
+  }
+  std::vector<json> groups() {
+    std::vector<json> all;
+    for (const std::string& text : bench.cluster().objects(kGroups))
+      all.push_back(json::parse(text));
+    return all;
+  }
+  json status() { return bench.job("j")["status"]; }
+
+  ControllerBench bench;
+};
+
+TEST_F(PodGroups, AGangIsLeftToTheOtherSchedulerAndItsNodesAreRecorded) {
+  bench.add_job("j", kVolcano);
+  bench.settle();
+  ASSERT_EQ(groups().size(), 1U);
+  const json group = groups().front();
+  EXPECT_EQ(group["spec"]["minMember"], 2);
+  EXPECT_EQ(group["spec"]["queue"], "team");
+  EXPECT_EQ(group["spec"]["minResources"]["cpu"], "2");
+  EXPECT_EQ(status()["podGroup"], group["metadata"]["name"]);
+  for (const json& pod : bench.pods("j")) {
+    EXPECT_EQ(pod["spec"]["schedulerName"], "volcano");
+    EXPECT_FALSE(pod["spec"].contains("affinity")) << "Paceline pins nothing";
+  }
+  EXPECT_EQ(status()["phase"], "Running");
+  EXPECT_EQ(status()["placement"]["nodes"], json::parse(R"([{"name": "a", "pods": 2}])"));
+  EXPECT_TRUE(status().contains("startTime"));
+  bench.finish("j");
+  EXPECT_EQ(status()["phase"], "Succeeded");
+  EXPECT_TRUE(groups().empty());
+  EXPECT_FALSE(status().contains("podGroup"));
+}
+
+TEST_F(PodGroups, NothingOfPacelineEndsTheWaitInTheOtherQueue) {
+  bench.groups_wait = true;
+  bench.add_job("j", kVolcano);
+  bench.settle();
+  const auto before = bench.pods("j");
+  ASSERT_EQ(before.size(), 2U);
+  bench.advance(std::chrono::hours(5));
+  EXPECT_EQ(bench.pods("j"), before);
+  EXPECT_EQ(status()["phase"], "Queued");
+  EXPECT_EQ(bench.condition("j", "Placed")["reason"], "WaitingForScheduler");
+  EXPECT_FALSE(status().contains("startTime")) << "activeDeadline does not count the wait";
+  bench.groups_wait = false;
+  bench.settle();
+  EXPECT_EQ(status()["phase"], "Running");
+  EXPECT_EQ(bench.condition("j", "Placed")["reason"], "Bound");
+}
+
+TEST_F(PodGroups, AGangOfWhichOnlyAPartIsBoundIsRemovedAfterGangTimeout) {
+  bench.groups_wait = bench.pods_wait = true;
+  bench.add_job("j", kVolcano);
+  bench.settle();
+  bench.advance(std::chrono::hours(1));
+  bench.cluster().poke(kube::kPods, "default", "j-w-0-0", R"({"spec": {"nodeName": "a"}})");
+  bench.settle();
+  EXPECT_EQ(bench.pods("j").size(), 2U) << "the part was bound only now";
+  EXPECT_EQ(status()["phase"], "Starting");
+  bench.advance(std::chrono::minutes(3));
+  bench.advance(std::chrono::minutes(1));
+  const auto pods = bench.pods("j");
+  ASSERT_EQ(pods.size(), 2U);
+  EXPECT_EQ(pods.front()["metadata"]["name"], "j-w-0-1") << "it asks again with new pods";
+  EXPECT_EQ(bench.condition("j", "Placed")["reason"], "WaitingForScheduler");
+}
+
+TEST_F(PodGroups, ALostPodIsBoundAgainByTheSameGroup) {
+  bench.add_job("j", kVolcano);
+  bench.settle();
+  bench.cluster().erase(kube::kPods, "default", "j-w-1-0");
+  bench.advance(std::chrono::seconds(10));
+  ASSERT_EQ(bench.pods("j").size(), 2U);
+  EXPECT_EQ(bench.pods("j").back()["metadata"]["name"], "j-w-1-1");
+  EXPECT_EQ(status()["disruptions"], 1);
+  EXPECT_EQ(groups().size(), 1U);
+}
+
+TEST_F(PodGroups, ASuspendedJobGivesItsGroupBackAndTheNextOperatorFinishesThat) {
+  bench.add_job("j", kVolcano);
+  bench.settle();
+  const std::string first = groups().front()["metadata"]["uid"];
+  bench.pods_linger = true;
+  bench.patch_job("j", {{"spec", {{"suspend", true}}}});
+  bench.settle();
+  EXPECT_EQ(groups().size(), 1U) << "its pods still run";
+  bench.restart_operator();
+  bench.pods_linger = false;
+  bench.settle();
+  EXPECT_TRUE(groups().empty());
+  bench.patch_job("j", {{"spec", {{"suspend", false}}}});
+  bench.settle();
+  EXPECT_EQ(status()["phase"], "Running");
+  ASSERT_EQ(groups().size(), 1U);
+  EXPECT_NE(groups().front()["metadata"]["uid"], first);
+}
+
+TEST_F(PodGroups, ThePodTemplatesNameVolcanoToo) {
+  json roles = json::parse(R"([{"name": "w", "replicas": 1, "template": {"spec": {
+      "schedulerName": "volcano", "containers": [{"name": "trainer", "image": "i",
+      "command": ["train"], "resources": {"requests": {"cpu": 1}}}]}}}])");
+  bench.add_job("j", {{"roles", roles}});
+  bench.settle();
+  EXPECT_EQ(groups().size(), 1U);
+  roles[0]["template"]["spec"]["schedulerName"] = "mine";
+  bench.add_job("k", {{"roles", roles}});
+  bench.settle();
+  EXPECT_EQ(groups().size(), 1U) << "any other name says nothing of a PodGroup";
+}
+
+TEST_F(PodGroups, AJobThatPacelinePlacesStopsNoneOfThem) {
+  for (const auto& [name, value] : {std::pair("high", 100), std::pair("low", 1)})
+    bench.create(kube::kPriorityClasses, "",
+                 {{"metadata", {{"name", name}}}, {"value", value}, {"preemptionPolicy", "Never"}});
+  json low = kVolcano;
+  low["scheduling"]["priorityClassName"] = "low";
+  bench.add_job("j", low);
+  bench.settle();
+  ASSERT_EQ(status()["phase"], "Running");
+  bench.cluster().erase(kube::kNodes, "", "b");
+  json high = {{"scheduling", {{"priorityClassName", "high"}}}};
+  high["roles"] = json::array({{{"name", "w"},
+                                {"replicas", 4},
+                                {"template", bench.job("j")["spec"]["roles"][0]["template"]}}});
+  high["roles"][0]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2";
+  bench.add_job("k", high);
+  bench.settle();
+  EXPECT_EQ(bench.condition("k", "Placed")["reason"], "WaitingForRoom");
+  EXPECT_EQ(status()["phase"], "Running");
+}
+
+json parsed_errors(const json& spec) {
+  json job = json::parse(R"({"apiVersion": "paceline.dev/v1alpha1", "kind": "TrainingJob",
+      "metadata": {"name": "j"}, "spec": {"framework": {"type": "Custom"}}})");
+  job["spec"]["roles"] = json::parse(R"([{"name": "w", "replicas": 2, "template": {"spec":
+      {"containers": [{"name": "trainer", "image": "i", "command": ["train"]}]}}}])");
+  job["spec"].merge_patch(spec);
+  const auto view = observe::project_job(job.dump());
+  json paths = json::array();
+  if (!view) return paths;
+  for (const api::FieldError& error : view->errors) paths.push_back(error.path);
+  return paths;
+}
+
+TEST(Backend, RefusesWhatOnlyPacelinesPlacementObeys) {
+  json spec = kVolcano;
+  EXPECT_EQ(parsed_errors(spec), json::array());
+  spec["topology"] = {{"required", "Leaf"}};
+  spec["scheduling"]["podsPerNode"] = 1;
+  EXPECT_EQ(parsed_errors(spec), json({"spec.topology.required", "spec.scheduling.podsPerNode"}));
+  spec["scheduling"]["backend"] = "Native";
+  EXPECT_EQ(parsed_errors(spec), json::array());
+}
+
+TEST(JoinPodGroup, KeepsItsPodsOffNodes) {
+  api::TrainingJob job;
+  job.metadata.name = "j";
+  job.metadata.uid = "0123456789";
+  json pod = {{"metadata", {{"labels", json::object()}}}, {"spec", {{"schedulerName", "mine"}}}};
+  const auto* scheduler = render::gang_scheduler(api::Backend::kCoscheduling);
+  ASSERT_NE(scheduler, nullptr);
+  render::join_pod_group(pod, job, *scheduler, {"bad"});
+  EXPECT_EQ(pod["spec"]["schedulerName"], "mine");
+  EXPECT_EQ(pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"], "trainingjob-j-01234567");
+  EXPECT_EQ(pod.at("/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution"
+                   "/nodeSelectorTerms/0/matchFields/0"_json_pointer),
+            json({{"key", "metadata.name"}, {"operator", "NotIn"}, {"values", {"bad"}}}));
+}
+
+}  // namespace
+}  // namespace paceline::apply
