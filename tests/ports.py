@@ -9,9 +9,10 @@ import socket
 import tempfile
 from pathlib import Path
 
-# Below what Linux gives to outgoing connections (from 32768), Kubernetes to node ports (from 30000)
-# and Paceline to its masters (29500 to 29599), above what the launcher draws from for itself.
-FIRST, END = 25000, 29500
+# Above what the launcher draws from (20000 to 28999, common/net/ports.cpp). Below Paceline's ports
+# in pods (29400, 29401, and 29500 to 29599), Kubernetes' node ports (from 30000), and what Linux
+# gives to outgoing connections (from 32768). A port is told again after all the others: minutes later.
+FIRST, END = 29000, 29400
 
 
 def free_port() -> int:

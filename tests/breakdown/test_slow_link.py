@@ -82,7 +82,7 @@ def exposed(run: Run) -> float:
 
 def test_exposed_communication_follows_the_links_rate(train: Train, link: Link) -> None:
     least = []
-    for megabits in (100, 50):
+    for megabits in (50, 25):
         link.rate(megabits)
         run = train(
             PROGRAM,

@@ -5,11 +5,12 @@ bound to the nodes that they are pinned to, run, end when told, and go with thei
 
 from __future__ import annotations
 
+import http.client
 import threading
 from types import TracebackType
 
 from job_properties import pin_of
-from kube import ApiError, Kube, Object
+from kube import BUSY, ApiError, Kube, Object
 
 PERIOD_SECONDS = 0.1
 
@@ -44,9 +45,12 @@ class PlayedCluster:
         while not self._stop.wait(PERIOD_SECONDS):
             try:
                 self._act()
+            except (OSError, http.client.HTTPException):
+                pass  # the next period repeats it
             except Exception as error:  # told by __exit__, where the test can see it
-                self.problem = error
-                return
+                if not (isinstance(error, ApiError) and error.code in BUSY):
+                    self.problem = error
+                    return
 
     def _act(self) -> None:
         pods = self._kube.list("pods", self._namespace)  # first: a pod's job was there before it

@@ -132,7 +132,8 @@ def test_only_whoever_may_read_the_fabric_reads(admin: Kube, reader: None, get: 
     assert (status, "nodefabrics" in str(answer["error"])) == (403, True)
 
     ours = token(admin, "default", "reader", audiences=[AUDIENCE])
-    admin.wait("the first probe has ended", lambda: get("/v1/fabric", ours)[0] != 503)
+    # The rights that were just given reach the authorizer a moment later.
+    admin.wait("the first probe has ended", lambda: get("/v1/fabric", ours)[0] == 200)
     status, fabric = get("/v1/fabric", ours)
     assert (status, fabric["node"]) == (200, "one"), fabric
     status, checks = get("/v1/checks", ours)
@@ -180,8 +181,10 @@ def test_doctor_and_fabric_look_at_a_node_of_the_cluster(
     for account, known in (("reader", True), ("stranger", False)):
         bearer = token(admin, "default", account, audiences=[AUDIENCE])
         file.write_text(bearer)
+        code = 200 if known else 403
         admin.wait(
-            "the first probe has ended", lambda bearer=bearer: get("/v1/checks", bearer)[0] != 503
+            f"the first probe has ended, and {account} gets {code}",
+            lambda bearer=bearer, code=code: get("/v1/checks", bearer)[0] == code,
         )
         code, text = paceline("doctor", *agent, f"--agent-token={file}", "--json")
         assert (code < 2) == known, text

@@ -451,8 +451,12 @@ def test_required_leaf_is_waited_for(kube: Kube) -> None:
     put_under("effects-6", "right")
     change = {"scheduling": {"podsPerNode": 1}, "topology": {"required": "Leaf"}}
     handle = create(kube, "close", merged(BASE["spec"], change))
-    waits = handle.wait_condition("Placed", "False", "TooLarge", timeout=60)
-    assert "no leaf has room for all 2 pods of worker: the roomiest takes 1" in waits["message"]
+    handle.wait_condition("Placed", "False", "TooLarge")
+    # Both labels reach the operator one after the other.
+    words = "no leaf has room for all 2 pods of worker: the roomiest takes 1"
+    kube.wait(
+        "it tells of both leaves", lambda: words in handle.condition("Placed")["message"], SPACE
+    )
     put_under("effects-6", "left")
     wait_pods(handle, "one leaf has room", 2)
     assert {pin_of(pod) for pod in handle.pods()} == {"effects-5", "effects-6"}

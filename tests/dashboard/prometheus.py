@@ -52,7 +52,7 @@ class Prometheus:
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             try:
                 with urllib.request.urlopen(f"{self.url}/-/ready", timeout=2):
@@ -64,7 +64,7 @@ class Prometheus:
                 time.sleep(0.2)
         self.__exit__()
         raise AssertionError(
-            "Prometheus is not ready after 30 s: "
+            "Prometheus is not ready after 120 s: "
             + (self.folder / "prometheus.log").read_text()[-2000:]
         )
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -151,9 +152,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             start = time.time()
             deadline = start + 90
             rising = f"rate(paceline_rdma_port_errors_total[{WINDOW_S}s]) > 0"
-            # More than one window of rate(), as Prometheus has them.
+            # Several windows of rate(), as Prometheus has them.
             while (
-                time.time() < start + 2 * WINDOW_S
+                time.time() < start + 5 * WINDOW_S
                 or not prometheus.ask("query", query=rising)["result"]
             ):
                 assert agent.poll() is None and time.time() < deadline, log.read_text()[-3000:]
@@ -186,8 +187,8 @@ def test_a_ports_traffic_is_what_it_moved(run: Run) -> None:
         for one in run.series(expression_of("RDMA"))
         if one["metric"] == {"node": NODE, "nic": "mlx5_0", "direction": "sent"}
     ]
-    # One probe more or less falls into a window.
-    assert finite(sent)[-1] == pytest.approx(WORDS_A_SECOND * 4 * 8, rel=2 / WINDOW_S)
+    # One probe more or less falls into a window, and several where the agent came late.
+    assert mean(finite(sent)) == pytest.approx(WORDS_A_SECOND * 4 * 8, rel=2 / WINDOW_S)
 
 
 def test_only_the_error_that_rises_is_drawn(run: Run) -> None:

@@ -25,7 +25,7 @@ from prometheus import Prometheus
 
 BUILD = Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release"))
 DASHBOARD = load("paceline-operator")
-WINDOW_S = 6
+WINDOW_S = 20
 JOBS = 6
 JOBS_PATH = "/apis/paceline.dev/v1alpha1/namespaces/default/trainingjobs"
 KUBECONFIG = """
@@ -131,8 +131,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             for number in range(JOBS):
                 add_job(api, f"j{number}")
                 time.sleep(1)
-            wait_until("waiting jobs", holds("sum(paceline_operator_waiting_jobs) == 4"), log)
-            time.sleep(WINDOW_S)
+            waiting = holds("sum(paceline_operator_waiting_jobs) == 4")
+            wait_until("waiting jobs", waiting, log)
+            time.sleep(WINDOW_S / 2)  # the last points show no job on its way to a reason
+            wait_until("waiting jobs at the end", waiting, log)
             yield Run(prometheus, debug, start, time.time())
         finally:
             operator.terminate()
@@ -155,7 +157,7 @@ def test_waiting_jobs_are_counted_by_reason(run: Run) -> None:
     last = {
         tuple(one["metric"].values()): finite(one)[-1]
         for one in run.series(expression)
-        if float(one["values"][-1][0]) > run.end - 2
+        if float(one["values"][-1][0]) > run.end - 4
     }
     assert last == {("default", "WaitingForRoom"): 4}
 

@@ -40,6 +40,9 @@ GROUPS = {
     "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1",
 }
 POLL_SECONDS = 0.15
+BUSY = (429, 500, 503)  # what an API server that is coming up answers
+# The API server tells a watch how far it has come 2 s before the watch's end.
+WATCH_SECONDS = 3
 PATIENCE_SECONDS = 180.0  # a busy machine takes its time; a test that is about time says so
 
 
@@ -136,6 +139,14 @@ class Kube:
         raise AssertionError("unreachable")
 
     def _request(self, method: str, path: str, body: Any, content_type: str, raw: bool) -> Any:
+        text = self._send(method, path, body, content_type).read().decode(errors="replace")
+        self._used = time.monotonic()
+        return text if raw else json.loads(text)
+
+    def _send(
+        self, method: str, path: str, body: Any = None, content_type: str = ""
+    ) -> http.client.HTTPResponse:
+        """The answer, which is yet to be read; a refusal is raised."""
         # The server closes idle connections, and a write is not repeated.
         if time.monotonic() - self._used > LONGEST_IDLE_S:
             self.close()
@@ -147,15 +158,15 @@ class Kube:
         payload = None if body is None else json.dumps(body)
         self._connection.request(method, path, payload, headers)
         response = self._connection.getresponse()
-        text = response.read().decode(errors="replace")
         self._used = time.monotonic()
         if response.status >= 300:
+            text = response.read().decode(errors="replace")
             try:
                 message = json.loads(text).get("message", text)
             except ValueError:
                 message = text
             raise ApiError(response.status, message)
-        return text if raw else json.loads(text)
+        return response
 
     def close(self) -> None:
         if self._connection is not None:
@@ -227,14 +238,34 @@ class Kube:
                 raise
 
     def history(self, kind: str, namespace: str, since: str) -> Objects:
-        """Every change of a kind since a resource version, as the API server's watch tells it:
-        {type, object}.
+        """Every change of a kind from a resource version until now, as the API server's watch tells
+        it: {type, object}.
+
+        A watch ends in time however much it has told, so the next one goes on where it ended, until
+        an event or a bookmark is as new as the list is now.
         """
-        query = urlencode({"watch": "1", "resourceVersion": since, "timeoutSeconds": "1"})
-        text = self.request("GET", f"{self.path(kind, namespace)}?{query}", raw=True)
-        events = [json.loads(line) for line in text.splitlines() if line]
-        errors = [event["object"] for event in events if event["type"] == "ERROR"]
-        assert not errors, f"history of {kind} is incomplete: {errors}"
+        until = int(self.listing(kind, namespace)["metadata"]["resourceVersion"])
+        events: Objects = []
+        newest = since
+
+        def complete() -> bool:
+            nonlocal newest
+            query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": newest}
+            query["timeoutSeconds"] = str(WATCH_SECONDS)
+            try:
+                for line in self._send("GET", f"{self.path(kind, namespace)}?{urlencode(query)}"):
+                    event = json.loads(line)
+                    assert event["type"] != "ERROR", f"history of {kind} is incomplete: {event}"
+                    newest = event["object"]["metadata"]["resourceVersion"]
+                    if event["type"] != "BOOKMARK":
+                        events.append(event)
+                    if int(newest) >= until:
+                        return True
+            finally:
+                self.close()  # the rest stays unread
+            return False
+
+        self.wait(f"the history of {kind} until {until}", complete, namespace)
         return events
 
     def logs(
@@ -277,11 +308,7 @@ class Kube:
                 self.close()
                 answer, trouble = None, f" (last: {error})"
             except ApiError as error:
-                if error.code not in (
-                    429,
-                    500,
-                    503,
-                ):  # what an API server that is coming up answers
+                if error.code not in BUSY:
                     raise
                 answer, trouble = None, f" (last: {error})"
             if answer:

@@ -18,6 +18,7 @@ from testbed import Operator
 
 CRASHED = 87  # the exit code of a fail point
 KINDS = ("pods", "services", "secrets")
+LEAST_WRITES = 8  # of a life
 
 
 @pytest.fixture
@@ -99,7 +100,8 @@ def run_life(
         return life.finished()
 
     kube.wait(f"{name} has ended and is cleaned up", over, namespace)
-    operator.stop()
+    if operator.stop() == CRASHED:  # after the last look
+        died += 1
     return life, died
 
 
@@ -115,13 +117,17 @@ def test_every_write(kube: Kube, armed: Operator, namespace: str, tmp_path: Path
     writes = int(counted.read_text())
     expected, changes = reference.end_state(), reference.changes()
     assert expected["phase"] == "Succeeded"
-    assert writes >= 8, f"only {writes} writes were counted"
+    assert writes >= LEAST_WRITES, f"only {writes} writes were counted"
     assert set(changes.values()) == {1}, changes
     crashes = 0
     for number in range(1, writes + 1):
         name = f"write-{number}"
-        deaths = ({"PACELINE_FAILPOINT": f"{number}:before"}, {"PACELINE_FAILPOINT": "1:after"})
+        own = tmp_path / name
+        before = {"PACELINE_FAILPOINT": f"{number}:before"}
+        before["PACELINE_FAILPOINT_COUNT_FILE"] = str(own)
+        deaths = (before, {"PACELINE_FAILPOINT": "1:after"})
         life, died = run_life(kube, armed, namespace, name, *deaths)
+        assert died or int(own.read_text()) < number, f"{name}: its fail point did not fire"
         crashes += died
         state = life.end_state()
         assert state == {**expected, "message": state["message"]}, f"{name}: {state}\n{expected}"
@@ -130,5 +136,5 @@ def test_every_write(kube: Kube, armed: Operator, namespace: str, tmp_path: Path
         )
         kube.delete("trainingjobs", namespace, name, propagationPolicy="Background")
     print(f"{writes} writes, {crashes} crashes")
-    # What is seen at once is written at once: some lives have a write or two fewer.
-    assert crashes >= 2 * writes - 6
+    # What is seen at once is written at once: lives on a busy machine have a few writes fewer.
+    assert crashes >= 2 * LEAST_WRITES

@@ -149,7 +149,7 @@ def check_with_promtool(handle: JobHandle) -> None:
     )
     pod = handle.pods()[0]
     with urllib.request.urlopen(
-        f"http://{pod['status']['podIP']}:{LAUNCHER_PORT}/metrics", timeout=5
+        f"http://{pod['status']['podIP']}:{LAUNCHER_PORT}/metrics", timeout=60
     ) as answer:
         text = answer.read()
     done = subprocess.run(

@@ -64,7 +64,7 @@ def test_placeholders_give_way_to_the_gang(
         assert handle.pods() == [], "a part of the gang was started"
         kube.patch("nodes", "", nodes[1], {"metadata": {"labels": {POOL: "grown"}}})
         handle.wait_started(0, 2)
-        assert placeholders(kube, namespace) == []
+        kube.wait("the placeholders are gone", lambda: not placeholders(kube, namespace), namespace)
         handle.tell()
         handle.wait_phase("Succeeded")
     finally:

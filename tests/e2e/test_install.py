@@ -123,7 +123,7 @@ def test_the_agent_serves_the_ranks_of_its_slots_and_the_launcher_does_not(
         return int(kube.execute(namespace, pod["metadata"]["name"], "cat /tmp/made"))
 
     kube.wait("the agent serves the rank's steps", lambda: served(10), AGENTS)
-    with urllib.request.urlopen(f"http://{launcher}:{LAUNCHER_PORT}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{launcher}:{LAUNCHER_PORT}/metrics", timeout=60) as answer:
         own = answer.read().decode()
     assert "paceline_steps_total{" not in own, own
     assert "paceline_job_replicas_gathered{" in own, own
@@ -256,8 +256,13 @@ def test_required_gpu_direct_waits_for_the_agents_word_and_leaves_a_node_that_do
         )
         kube.create("trainingjobs", namespace, picky)
         handle = JobHandle(kube, namespace, "picky")
-        told = handle.wait_condition("Placed", "False", "GpuDirectNotReady")["message"]
-        assert "2 without a living agent's word on GPUDirect" in told, told
+        handle.wait_condition("Placed", "False", "GpuDirectNotReady")
+        words = "2 without a living agent's word on GPUDirect"
+        kube.wait(
+            "it tells of both nodes",
+            lambda: words in handle.condition("Placed")["message"],
+            namespace,
+        )
         assert handle.pods() == []
 
         for name in nodes:

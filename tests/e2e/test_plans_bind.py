@@ -7,16 +7,20 @@ PACELINE_PLANS_SEED and PACELINE_PLANS_JOBS choose another world and a longer wa
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import http.client
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from jobs import IMAGE, JobHandle, role
-from kube import Kube, Object
+from kube import ApiError, Kube, Object
+from testbed import Operator
 
 Submit = Callable[[Object], JobHandle]
 
@@ -24,8 +28,8 @@ SEED = int(os.environ.get("PACELINE_PLANS_SEED", "1"))
 JOBS = int(os.environ.get("PACELINE_PLANS_JOBS", "40"))
 NODES = 14
 ONLY_HERE = {"paceline.test/virtual": "yes"}
-# A third of the grace that the test cluster gives a node whose lease is not renewed.
-RENEW_SECONDS = 2.0
+# An eighth of the grace that the test cluster gives a node whose lease is not renewed.
+RENEW_SECONDS = 1.0
 NO_ROOM = ("WaitingForRoom", "TooLarge")
 
 Containers = list[dict[str, Any]]
@@ -204,25 +208,6 @@ class Cluster:
     def __init__(self, kube: Kube, namespace: str) -> None:
         self.kube = kube
         self.namespace = namespace
-        self.renewed = 0.0
-
-    def renew(self) -> None:
-        """What a kubelet does to stay ready."""
-        if time.monotonic() - self.renewed < RENEW_SECONDS:
-            return
-        now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
-        for number in range(NODES):
-            name = f"virtual-{number}"
-            spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now}
-            if self.kube.find("leases", "kube-node-lease", name) is None:
-                body = {"metadata": {"name": name}, "spec": spec}
-                self.kube.create("leases", "kube-node-lease", body)
-            else:
-                self.kube.patch("leases", "kube-node-lease", name, {"spec": spec})
-            ready = {"type": "Ready", "status": "True", "reason": "Virtual"}
-            ready["lastHeartbeatTime"] = now[:19] + "Z"
-            self.kube.patch("nodes", "", name, {"status": {"conditions": [ready]}}, "status")
-        self.renewed = time.monotonic()
 
     def remove_pods(self, **query: str) -> None:
         """No kubelet ends them."""
@@ -240,7 +225,6 @@ class Cluster:
         selector = f"paceline.dev/job={handle.name}"
 
         def removed() -> bool:
-            self.renew()
             self.remove_pods(labelSelector=selector)
             return not self.kube.list("pods", self.namespace, labelSelector=selector)
 
@@ -263,7 +247,6 @@ class Cluster:
             self.kube.create("pods", self.namespace, body)
 
         def answers() -> list[str]:
-            self.renew()
             found = [self.verdict(self.kube.get("pods", self.namespace, name)) for name in names]
             return [] if None in found else [str(node) for node in found]
 
@@ -273,18 +256,38 @@ class Cluster:
         return len([node for node in found if node])
 
 
+def lease_of(node: str) -> Object:
+    now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
+    return {"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": now}
+
+
+def keep_alive(kube: Kube, ended: threading.Event) -> None:
+    """What a kubelet does so that its node stays ready. A renewal that fails comes again with the
+    next ones.
+    """
+    while not ended.wait(RENEW_SECONDS):
+        for name in (f"virtual-{number}" for number in range(NODES)):
+            with contextlib.suppress(OSError, http.client.HTTPException, ApiError):
+                kube.patch("leases", "kube-node-lease", name, {"spec": lease_of(name)})
+
+
 @pytest.fixture
 def world(kube: Kube, namespace: str) -> Iterator[tuple[World, Cluster]]:
     made = World(SEED)
     cluster = Cluster(kube, namespace)
+    ended = threading.Event()
+    # A thread of its own: the test's looks may each take longer than the grace.
+    alive = threading.Thread(target=keep_alive, args=(kube.again(), ended))
+    alive.start()
     try:
         for number in range(NODES):
+            name = f"virtual-{number}"
+            lease = {"metadata": {"name": name}, "spec": lease_of(name)}
+            kube.create("leases", "kube-node-lease", lease)
             kube.create("nodes", "", made.node(number))
-        cluster.renew()
 
         def admitted() -> bool:
             """The node controller has taken its own taint away."""
-            cluster.renew()
             nodes = [kube.get("nodes", "", f"virtual-{number}") for number in range(NODES)]
             taints = [taint["key"] for node in nodes for taint in node["spec"].get("taints", [])]
             return "node.kubernetes.io/not-ready" not in taints
@@ -292,6 +295,8 @@ def world(kube: Kube, namespace: str) -> Iterator[tuple[World, Cluster]]:
         kube.wait("the virtual nodes are ready", admitted)
         yield made, cluster
     finally:
+        ended.set()
+        alive.join()
         cluster.remove_pods()
         for number in range(NODES):
             kube.delete("nodes", "", f"virtual-{number}")
@@ -308,8 +313,18 @@ def put_foreign_pods(made: World, cluster: Cluster) -> None:
         cluster.kube.create("pods", cluster.namespace, body)
 
 
+def wait_cached(kube: Kube, operator: Operator) -> None:
+    """Waits until the operator, which plans by its cache, knows of every pod and of no other."""
+
+    def cached() -> bool:
+        told = f'paceline_operator_cached_objects{{resource="pods"}} {len(kube.list("pods"))}'
+        return told in operator.fetch("/metrics").splitlines()
+
+    kube.wait("the operator has cached the pods that there are", cached)
+
+
 def test_every_plan_binds(
-    world: tuple[World, Cluster], submit: Submit, kube: Kube, namespace: str
+    world: tuple[World, Cluster], operator: Operator, submit: Submit, kube: Kube, namespace: str
 ) -> None:
     made, cluster = world
     put_foreign_pods(made, cluster)
@@ -318,22 +333,17 @@ def test_every_plan_binds(
     for number in range(JOBS):
         body = made.job(number)
         total = sum(entry["replicas"] for entry in body["spec"]["roles"])
+        wait_cached(kube, operator)
         handle = submit(body)
 
         def decided(handle: JobHandle = handle, total: int = total) -> str | None:
-            cluster.renew()
             placed = handle.condition("Placed")
             if placed["reason"] in NO_ROOM:
                 return str(placed["message"])
             assert placed["status"] != "False" or placed["reason"] == "Queued", (SEED, placed)
-            pods = handle.pods()
-            verdicts = [cluster.verdict(pod) for pod in pods]
-            refused = [
-                pod["status"]["conditions"]
-                for pod, verdict in zip(pods, verdicts, strict=True)
-                if verdict == ""
-            ]
-            assert not refused, f"seed {SEED}: the scheduler refuses {handle.name}: {refused}"
+            # The scheduler may refuse a pod for a moment, as it hears later than the planner that
+            # there is room. Where it goes on to refuse, Placed becomes False: BindTimeout.
+            verdicts = [cluster.verdict(pod) for pod in handle.pods()]
             return "bound" if len(verdicts) == total and all(verdicts) else None
 
         said = kube.wait(f"seed {SEED}: {handle.name} is decided", decided, namespace)

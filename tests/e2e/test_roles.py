@@ -27,6 +27,10 @@ fi
 """
 
 
+def uids_by_name(handle: JobHandle) -> dict[str, str]:
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in handle.pods()}
+
+
 def test_lost_worker_of_a_server_is_replaced_alone(
     kube: Kube, submit: Submit, namespace: str
 ) -> None:
@@ -37,7 +41,7 @@ def test_lost_worker_of_a_server_is_replaced_alone(
     handle = submit(spec)
     before = handle.wait_started(0, 2)
     handle.wait_phase("Running")
-    uids = dict(zip(handle.pod_names(), handle.pod_uids(), strict=True))
+    uids = uids_by_name(handle)
 
     def rank_one_is_heard() -> bool:
         address = handle.pods()[2]["status"].get("podIP")
@@ -48,10 +52,12 @@ def test_lost_worker_of_a_server_is_replaced_alone(
 
     def is_back() -> bool:
         assert handle.phase == "Running", handle.status
-        return handle.start_times(0).get(1, 0) > before[1]
+        # The log of the lost pod can be read until the pod is gone.
+        gone = "served-worker-1-0" not in handle.pod_names()
+        return gone and handle.start_times(0).get(1, 0) > before[1]
 
     kube.wait("the worker is back", is_back, namespace, poll=0.3)
-    after = dict(zip(handle.pod_names(), handle.pod_uids(), strict=True))
+    after = uids_by_name(handle)
     assert set(after) == {"served-server-0-0", "served-worker-0-0", "served-worker-1-1"}
     for kept in ("served-server-0-0", "served-worker-0-0"):
         assert after[kept] == uids[kept]

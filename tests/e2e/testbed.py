@@ -38,7 +38,7 @@ class Cluster:
     def __init__(self) -> None:
         self._beside: subprocess.Popen[str] | None = None
 
-    def call(self, *arguments: str, timeout: float = 300) -> str:
+    def call(self, *arguments: str, timeout: float = 900) -> str:  # more than its own waits
         return run([str(CLUSTER), *arguments], timeout)
 
     def begin(self, *arguments: str) -> None:
@@ -116,19 +116,20 @@ class Operator:
         """Ends it and answers the exit code; one that does not end in time is killed and fails the
         test.
         """
-        if self._process is None:
+        process = self._process  # another thread may start a new one meanwhile
+        if process is None:
             return 0
-        if self._process.poll() is None:
-            self._process.send_signal(how)
+        if process.poll() is None:
+            process.send_signal(how)
             try:
-                self._process.wait(timeout)
+                process.wait(timeout)
             except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+                process.kill()
+                process.wait()
                 raise AssertionError(
                     f"the operator did not end within {timeout:g} s:\n{self.tail()}"
                 ) from None
-        return self._process.returncode
+        return process.returncode
 
     def exit_code(self) -> int | None:
         return None if self._process is None else self._process.poll()

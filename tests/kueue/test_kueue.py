@@ -206,6 +206,10 @@ def test_job_without_room_is_evicted_when_kueue_waits_for_its_pods(
         wait_condition(stuck, "QuotaReserved", "False")
         assert stuck.pods() == []
         queue.wait_reserved(2)
+        # The run that must succeed may take longer than this patience.
+        kueue.stop()
+        kueue.start()
+        kueue.wait_ready()
         kube.patch("nodes", "", "node-2", {"spec": {"unschedulable": None}})
         run_to_its_end(stuck)
         assert running.pod_uids() == uids

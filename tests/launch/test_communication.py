@@ -54,7 +54,7 @@ def test_survivors_name_the_rank_and_the_gang_goes_on_in_place(build: Path, tmp_
         {},
         acceleration={"mode": "Manual", "communication": "Auto"},
         framework={"type": "PyTorch", "processesPerReplica": 3},
-        failurePolicy={"maxRestarts": 2, "gracePeriod": "1s"},
+        failurePolicy={"maxRestarts": 2, "gracePeriod": "10s"},
     )
     assert code == 0, output
     told = {
@@ -66,8 +66,8 @@ def test_survivors_name_the_rank_and_the_gang_goes_on_in_place(build: Path, tmp_
         survivors = [line for line in told if line.startswith(f"attempt {attempt} step 3: rank ")]
         assert sorted(line.split()[5] for line in survivors) == ["0", "2"], output
         assert all("CommError: paceline.comm: rank 1 " in line for line in survivors), output
-    # The heartbeat timeout of a stopped rank, from its last heartbeat on, and what a busy
-    # machine adds.
+    # The heartbeat timeout of 10 s, from the last heartbeat of the stopped rank on. A busy machine
+    # adds to it, or takes from it if a survivor begins its step late.
     stopped = [line for line in told if line.startswith("attempt 1 step 3")]
-    assert all(7 < float(line.split()[7]) < 40 for line in stopped), output
+    assert all(4 < float(line.split()[7]) < 40 for line in stopped), output
     assert {f"attempt 2 step 5: rank {rank} ends" for rank in range(3)} <= told, output

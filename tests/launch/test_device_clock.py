@@ -37,7 +37,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for batch in DataLoader(Batches(), batch_size=None):
     loss = model(batch).mean()
     fake.fake_cuda_work(7, 3_000_000)
-    time.sleep(0.02)  # the host's time is that of forward, slow though the first step may be
+    time.sleep(0.05)  # the host's time is that of forward, slow though the first step may be
     loss.backward()
     optimizer.step()
 fake.fake_cuda_advance(1_000_000_000)

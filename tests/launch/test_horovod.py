@@ -24,6 +24,15 @@ attempt = int(env["PACELINE_ATTEMPT"])
 def ask(method, scope, key, body=None):
     there = env["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(env["HOROVOD_GLOO_RENDEZVOUS_PORT"])
     connection = http.client.HTTPConnection(*there, timeout=10)
+    limit = time.monotonic() + 30
+    while connection.sock is None:
+        try:
+            connection.connect()
+        except ConnectionRefusedError:
+            # Rank 0's launcher may open the store a little later. Horovod tries again, too.
+            if time.monotonic() > limit:
+                raise
+            time.sleep(0.1)
     connection.request(method, f"/{scope}/{key}", body)
     answer = connection.getresponse()
     got = answer.status, answer.read()

@@ -134,10 +134,11 @@ while :; do sleep 0.1; done
         build,
         tmp_path,
         [f"mpirun.{kind}", "sh", str(rank)],
-        {},
+        # Open MPI's daemons wait so long before they ask the ranks, and then before they kill them.
+        {"OMPI_MCA_odls_base_sigkill_timeout": "10"},
         replicas=2,
         framework={"type": "MPI", "processesPerReplica": 1},
-        failurePolicy={"gracePeriod": "20s"},
+        failurePolicy={"gracePeriod": "60s"},
     )
     with subprocess.Popen(
         command,

@@ -67,6 +67,10 @@ def ask(rank, gradient):
 
 def train(rank):
     say(f"worker {rank} starts")
+    # One worker alone could bring the server to step DEAD before the other one has begun.
+    open(f"started-{rank}", "w").close()
+    while not (os.path.exists("started-0") and os.path.exists("started-1")):
+        time.sleep(0.01)
     back = rank == 1 and loses == "worker" and os.path.exists("died")
     step, weights, alone = ask(rank, [])
     while back and alone < AWAY:

@@ -53,7 +53,7 @@ def test_rank_zero_may_live_beside_a_server_that_hosts_the_rendezvous(
 def test_an_evaluator_that_fails_fails_nothing(build: Path, tmp_path: Path) -> None:
     # The launcher has seen the evaluator's end when there is no such process any more.
     gone = "[ -s failed ] && read pid < failed && ! kill -0 $pid 2>/dev/null"
-    wait = f"until {gone}; do sleep 0.05; done; sleep 0.5"
+    wait = f"until {gone}; do sleep 0.05; done; sleep 5"
     code, output = run_roles(
         build,
         tmp_path,

@@ -40,7 +40,7 @@ def run(build: Path, folder: Path, *words: str, script: str = SCRIPT) -> tuple[i
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=150,
+        timeout=400,
         check=False,
     )
     return done.returncode, done.stdout

@@ -121,8 +121,10 @@ def test_a_collector_gets_the_life_of_a_job(
     assert all(one["path"] == "/v1/traces" for one in collector.headers)
     assert all(one["api-key"] == "secret" for one in collector.headers)
 
-    spans = {span["name"]: span for span in collector.spans()}
-    assert len(spans) == len(collector.spans()) - 1, "only the first step comes twice"
+    # The launcher sends spans again whose answer came too late.
+    told_once = {span["spanId"]: span for span in collector.spans()}.values()
+    spans = {span["name"]: span for span in told_once}
+    assert len(spans) == len(told_once) - 1, "only the first step comes twice"
     assert set(spans) == {
         "rendezvous",
         "attempt 0",

@@ -45,7 +45,7 @@ while True:
         optimizer.step()
         if rank == 1 and (folder / "hang").exists():
             time.sleep(600)
-        if rank == 1 and (folder / "die").exists():
+        if rank == 1 and (folder / "die").exists() and os.environ["PACELINE_ATTEMPT"] == "0":
             os._exit(3)
         if step == 5 and rank == 0:
             (folder / "trains").touch()
@@ -151,13 +151,17 @@ def spans(events: list[chrome_trace.Event], name: str) -> dict[int, list[tuple[f
 
 
 def test_one_file_has_the_same_steps_of_all_ranks(job: Job) -> None:
-    code, output = job.trace("--steps", "3", "-o", "out.json.gz")
-    assert code == 0, output
-    told = re.search(r"out.json.gz: steps (\d+) to (\d+), 2 of 2 ranks recorded", output)
-    assert told, output
-    first, last = int(told[1]), int(told[2])
+    for _ in range(3):
+        code, output = job.trace("--steps", "3", "-o", "out.json.gz")
+        assert code == 0, output
+        told = re.search(r"out.json.gz: steps (\d+) to (\d+), 2 of 2 ranks recorded", output)
+        assert told, output
+        first, last = int(told[1]), int(told[2])
+        document, events = chrome_trace.read(job.folder / "out.json.gz")
+        # On a busy machine a rank may read the request only after its first step.
+        if all(rank["firstStep"] <= first for rank in document["paceline"]["ranks"]):
+            break
     assert last == first + 2
-    document, events = chrome_trace.read(job.folder / "out.json.gz")
     for rank in document["paceline"]["ranks"]:
         assert rank["recorded"] and rank["firstStep"] == first, document["paceline"]
         assert rank["clockOffsetNs"] == 0, "one machine has one clock"
@@ -236,12 +240,14 @@ def test_wrong_input_is_named_with_its_remedy(job: Job) -> None:
 def test_a_rank_that_is_lost_is_named(build: Path, tmp_path: Path, file: str, why: str) -> None:
     job = Job(build, tmp_path, PROGRAM, replicas=2, failurePolicy={"maxRestarts": 1})
     try:
-        tracing = job.start("--steps", "60", "--timeout", "5", "-o", "out.json")
+        # More steps than are done before the file is seen, and time for the ranks to start again.
+        limit = {"hang": "5", "die": "60"}[file]
+        tracing = job.start("--steps", "1000", "--timeout", limit, "-o", "out.json")
         assert tracing.stdout is not None
         line = tracing.stdout.readline()
         assert "are recorded" in line, line
         (tmp_path / file).touch()
-        output, _ = tracing.communicate(timeout=60)
+        output, _ = tracing.communicate(timeout=120)
         assert re.search(f"rank 1 on .*{why}", output), output
         _, events = chrome_trace.read(tmp_path / "out.json")
         assert any(event.get("cat") == "step" for event in events), output

@@ -37,7 +37,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     guest.add_command("devices", "ibv_devinfo -v")
     guest.add_command(
         "pingpong",
-        "ibv_rc_pingpong -g 1 -n 20 & sleep 2; ibv_rc_pingpong -g 1 -n 20 192.0.2.1 && wait",
+        "ibv_rc_pingpong -g 1 -n 20 & left=60; until ibv_rc_pingpong -g 1 -n 20 192.0.2.1; "
+        "do left=$((left - 1)); [ $left -gt 0 ] || exit 1; sleep 1; done; wait",
     )
     guest.add_command("fabric", "paceline fabric --json")
     guest.add_command("doctor", "paceline doctor --json")

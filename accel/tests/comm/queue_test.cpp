@@ -133,14 +133,14 @@ CASE(comm_a_child_of_a_dead_rank_does_not_keep_it_alive) {
   World world;
   const auto begin = std::chrono::steady_clock::now();
   world.start(
-      {.hosts = {0, 1, 1}, .plan = "", .heartbeat_timeout_ms = 20'000}, [&](Member& member) {
+      {.hosts = {0, 1, 1}, .plan = "", .heartbeat_timeout_ms = 60'000}, [&](Member& member) {
         paceline::comm_test::wait_for_all(member);
         if (member.rank == 1) {
           if (::fork() == 0) {
             paceline_comm_forked(member.comm);
             // A loader's worker lives on for a while, too.
             while (shared.it.ended.load() < 2 &&
-                   std::chrono::steady_clock::now() - begin < std::chrono::seconds(40))
+                   std::chrono::steady_clock::now() - begin < std::chrono::seconds(100))
               ::usleep(1000);
             ::_exit(0);
           }
@@ -152,5 +152,5 @@ CASE(comm_a_child_of_a_dead_rank_does_not_keep_it_alive) {
         return good;
       });
   CHECK_EQ(world.finish(), 0);
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(15));
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(40));
 }

@@ -48,8 +48,11 @@ def test_a_stopped_rank_is_lost_after_the_silence(train: Train) -> None:
         store.set(f"pid/{rank}", str(os.getpid()))
         hooked = DistributedDataParallel(Several(), bucket_cap_mb=0.04)
         paceline.comm.ddp_hook(hooked, heartbeat_timeout=timedelta(seconds=4))"""
-    # The last survivor kills the stopped rank.
-    then = """if store.add("told", 1) == 2:
+    # Rank 0 kills the stopped rank when both survivors are done with the store, which it hosts.
+    then = """store.add("told", 1)
+            if rank == 0:
+                while store.add("told", 0) < 2:
+                    time.sleep(0.01)
                 os.kill(int(store.get("pid/1")), signal.SIGKILL)"""
     run = train(lost("os.kill(os.getpid(), signal.SIGSTOP)", begin, then), ranks=3)
     assert run.code == -9 and run.output.count("told by") == 2, run.output

@@ -367,15 +367,28 @@ def test_batches_from_a_thread_of_the_program(train_by_fork: Train) -> None:
     assert len(ring.steps) == 8
 
 
-def test_a_restarted_receiver_is_offered_the_same_ring(train_by_fork: Train) -> None:
+def test_a_restarted_receiver_is_offered_the_same_ring(
+    train_by_fork: Train, tmp_path: Path
+) -> None:
     def restart(receiver: rings.Receiver) -> None:
         deadline = time.monotonic() + 60
         while not receiver.rings and time.monotonic() < deadline:
             time.sleep(0.02)
         receiver.hang_up()
+        (tmp_path / "restarted").touch()
 
+    # Fewer steps in all than a ring holds: the second receiver reads those from before it, too.
     run = train_by_fork(
-        LOOP + "        for _ in range(60):\n            epoch()\n            time.sleep(0.05)",
+        LOOP
+        + """
+        limit = time.monotonic() + 10
+        while not os.path.exists("restarted") and time.monotonic() < limit:
+            epoch()
+            time.sleep(0.05)
+        for _ in range(40):
+            epoch()
+            time.sleep(0.05)
+        """,
         during=restart,
     )
     assert run.code == 0 and len(run.rings) == 2

@@ -135,12 +135,15 @@ LAST_WORDS = """
 wandb = PlayedWandb()
 wandb.run = wandb
 from paceline._core import hand_over
+hand_over._LAST_WORDS = 60
 target = hand_over.target_of("wandb")
 waits = hand_over.HandOver("wandb", target, 0)
 waits._every = 3600
 waits.start()
 train(steps=20)
 assert wandb.rows == []
+while not hand_over.trace.steps():  # another thread writes the records
+    time.sleep(0.01)
 waits.end()
 assert len(wandb.rows) == 1, "the last steps are logged when the program ends"
 """

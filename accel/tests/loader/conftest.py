@@ -10,6 +10,7 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 torch.set_num_threads(1)
@@ -19,3 +20,9 @@ sys.path.insert(0, str(BUILD / "runtime" / "python"))
 from device_loaders import cuda, patched  # noqa: E402 - it imports the package
 
 __all__ = ["cuda", "patched"]
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch terminates workers that take longer than this to end, as on a busy machine."""
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 60)

@@ -148,6 +148,7 @@ def test_without_room_in_shared_memory_batches_pass_through_messages(
     )
 
 
+@pytest.mark.usefixtures("patience")
 def test_workers_end_by_themselves_though_nobody_reads_their_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -232,6 +233,7 @@ def test_a_small_shared_memory_is_told_of(monkeypatch: pytest.MonkeyPatch) -> No
     assert "/dev/shm has 64 MiB" in _report._advice() and "medium: Memory" in _report._advice()
 
 
+@pytest.mark.usefixtures("patience")
 def test_nothing_is_left_behind() -> None:
     for _ in range(2):
         iterator = iter(loader.DataLoader(Large(), batch_size=2, num_workers=2))

@@ -211,6 +211,7 @@ def test_memory_of_a_batch_that_fails_in_the_middle_stays_until_it_is_asked_for(
     assert targets[0]() is None
 
 
+@pytest.mark.usefixtures("patience")
 def test_a_pass_that_is_left_early_leaves_nothing_behind() -> None:
     made = Ours(Large(), batch_size=2, num_workers=2, persistent_workers=True)
     for _ in range(4):

@@ -114,6 +114,7 @@ def test_what_was_made_in_vain_is_forgotten_by_the_workers() -> None:
     assert "2 epochs prefetched, 3 discarded" in _report.account_of(made).line()
 
 
+@pytest.mark.usefixtures("patience")
 def test_an_epoch_that_is_never_asked_for_leaves_nothing_behind() -> None:
     rows = Counts()
     made = Prefetching(rows, batch_size=2, num_workers=2, persistent_workers=True)

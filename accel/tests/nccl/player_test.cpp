@@ -250,7 +250,7 @@ CASE(an_operation_that_announced_too_many_channels_ends_after_those_behind_it) {
 CASE(times_of_another_operation_are_not_used) {
   Process process;
   Nccl<7> nccl(5, 2, 0);
-  nccl.whole("Broadcast", 10, 100, 100 + 6 * kSecond);  // it was enqueued a moment ago
+  nccl.whole("Broadcast", 10, 100, 100 + 600 * kSecond);  // it was enqueued a moment ago
   Process::end_step();
   Process::end_step();
   const auto told = process.amendments();

@@ -82,8 +82,8 @@ def test_an_ordinary_loop_has_the_times_of_its_device(on_fake: Train) -> None:
         assert sum(record.device.values()) == pytest.approx(record.device_window_ns / 1e9)
         # What events cannot tell is absent.
         assert not {"idle_gap", "idle_host", "h2d", "checkpoint"} & set(record.device)
-    steps = {record.step: record for record in ring.steps}
-    assert steps[4].overhead_ns > steps[1].overhead_ns / 2 > 0
+    costs = [record.overhead_ns for record in ring.steps]
+    assert max(costs[1:]) > costs[0] / 2 > 0
 
 
 def test_a_device_that_is_used_late_is_measured_from_then_on(on_fake: Train) -> None:

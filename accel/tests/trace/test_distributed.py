@@ -5,6 +5,7 @@ same to the bit.
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def test_a_slow_peer_is_exposed_communication_not_backward(train: Train) -> None
         class Uneven(Slow):
             def __getitem__(self, index):
                 if dist.get_rank() == 1 and index % 8 == 0:
-                    time.sleep(0.05)
+                    time.sleep(0.2)
                 return super().__getitem__(index)
         Slow = Uneven
         run()
@@ -69,9 +70,14 @@ def test_a_slow_peer_is_exposed_communication_not_backward(train: Train) -> None
     )
     assert run.code == 0, run.output
     fast, slow = run.rings
-    assert fast.total("comm_exposed", steps_only=True) > 0.8 * 5 * 0.05
-    assert fast.total("backward", steps_only=True) < fast.total("comm_exposed", steps_only=True) / 2
-    assert slow.total("data_wait", steps_only=True) >= 6 * 0.05
+    # Medians: a rank may wait for a processor in some steps.
+    exposed, backward = (
+        statistics.median(record.host[phase] for record in fast.steps)
+        for phase in ("comm_exposed", "backward")
+    )
+    assert exposed > 0.8 * 0.2
+    assert backward < exposed / 2
+    assert slow.total("data_wait", steps_only=True) >= 6 * 0.2
 
 
 def test_a_communication_hook_registered_later_works(train: Train) -> None:

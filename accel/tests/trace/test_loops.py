@@ -5,6 +5,8 @@ say.
 
 from __future__ import annotations
 
+import statistics
+
 import pytest
 import torch
 from programs import Train
@@ -92,21 +94,21 @@ def test_lbfgs_runs_its_closure_inside_step(train: Train) -> None:
             def closure():
                 optimizer.zero_grad()
                 loss = loss_of(model, batch)
-                time.sleep(0.01)
+                time.sleep(0.05)
                 loss.backward()
                 return loss
             optimizer.step(closure)
         """).only()
     assert len(ring.steps) == 3
     assert all(
-        record.host["forward"] >= 0.01 and record.host["backward"] > 0 for record in ring.steps
+        record.host["forward"] >= 0.05 and record.host["backward"] > 0 for record in ring.steps
     )
     assert ring.total("optimizer") < ring.total("forward")
 
 
 def test_evaluation_is_told_from_training(train: Train) -> None:
     run = train("""
-        spent = 0.0
+        spent = []
         model = small()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         training, test = DataLoader(Slow(16), batch_size=8), DataLoader(Slow(16, wait=0.005), batch_size=8)
@@ -120,13 +122,17 @@ def test_evaluation_is_told_from_training(train: Train) -> None:
                 for batch in test:
                     loss_of(model, batch)
                     time.sleep(0.02)
-                spent += time.perf_counter() - began
-        print(spent)
+                spent.append(time.perf_counter() - began)
+        print(*spent)
         """)
     ring = run.only()
     assert len(ring.steps) == 6
-    assert ring.total("evaluation") == pytest.approx(float(run.output), rel=0.05)
-    assert ring.total("data_wait") < float(run.output) / 4
+    own = [float(word) for word in run.output.split()]
+    told = [record.host["evaluation"] for record in ring.records if record.host["evaluation"]]
+    # The median: the program may lose its processor between its clock and a mark.
+    ratios = [ours / its for ours, its in zip(told, own, strict=True)]
+    assert statistics.median(ratios) == pytest.approx(1, rel=0.05), ratios
+    assert ring.total("data_wait") < sum(own) / 4
     assert sum(record.samples or 0 for record in ring.steps) == 48
 
 
@@ -163,17 +169,20 @@ def test_checkpoints_are_a_phase(train: Train) -> None:
                 time.sleep(0.05)
                 spent.append(time.perf_counter() - began)
                 return (int, ())
-        spent = []
+        spent, around = [], []
         model = small()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for batch in DataLoader(Slow(32), batch_size=8):
             loss_of(model, batch).backward()
             optimizer.step()
+            began = time.perf_counter()
             torch.save({"model": model.state_dict(), "heavy": Heavy()}, "checkpoint.pt")
-        print(sum(spent))
+            around.append(time.perf_counter() - began)
+        print(sum(spent), sum(around))
         """)
-    slept, told = float(run.output), run.only().total("checkpoint")
-    assert slept <= told < 3 * slept, "the rest is the writing of the file"
+    told = run.only().total("checkpoint")
+    slept, around = (float(word) for word in run.output.split())
+    assert slept <= told <= around, "the rest is the writing of the file"
 
 
 @pytest.mark.skipif(not NEW, reason="PyTorch 1.13 has no torch.distributed.checkpoint.save")

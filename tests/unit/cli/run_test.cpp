@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -93,7 +92,7 @@ struct RunTest : ::testing::Test {
   }
 
   int end(pid_t pid) const {
-    const auto code = test::ending(pid, std::chrono::seconds(20));
+    const auto code = test::ending(pid);
     EXPECT_TRUE(code.has_value()) << slurp(dir / "out");
     return code.value_or(-1);
   }
@@ -131,8 +130,9 @@ TEST_F(RunTest, ALiveRunIsShownAndAnEndedOneRemembered) {
   EXPECT_TRUE(eventually([&] {
     return ask("top", "--local").find("j         Running        4") != std::string::npos;
   })) << slurp(dir / "said");
-  EXPECT_NE(ask("explain", "run/j").find("j trains with 4 ranks"), std::string::npos)
-      << slurp(dir / "said");
+  EXPECT_TRUE(eventually([&] {
+    return ask("explain", "run/j").find("j trains with 4 ranks") != std::string::npos;
+  })) << slurp(dir / "said");
   EXPECT_EQ(ask("explain", "run/k").find("no run k lives here"), std::strlen("paceline explain: "));
   std::ofstream(dir / "go") << "now";
   EXPECT_EQ(end(pid), 0);

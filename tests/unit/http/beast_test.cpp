@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Beast transport against Paceline's own server, through real sockets.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <chrono>
@@ -10,8 +12,11 @@
 #include <string>
 #include <thread>
 
+#include "common/base/unique_fd.hpp"
 #include "common/http/beast/transport.hpp"
 #include "common/http/server/server.hpp"
+#include "common/net/ports.hpp"
+#include "tests/unit/launcher/program.hpp"
 
 namespace paceline::http {
 namespace {
@@ -32,7 +37,7 @@ std::shared_ptr<HttpTransport> client_of(const Server& server, BeastOptions opti
 }
 
 Request request_of(std::string method, std::string target, std::string body = {},
-                   std::chrono::milliseconds timeout = 5s) {
+                   std::chrono::milliseconds timeout = 30s) {
   Request request;
   request.method = std::move(method);
   request.target = std::move(target);
@@ -65,15 +70,12 @@ TEST(Beast, LargerAnswerThanAllowedIsAnErrorNotMemory) {
 
 TEST(Beast, SilentServerTimesOut) {
   const auto server = serve([](const Request&, ResponseWriter& writer) {
-    for (int i = 0; i < 500 && !writer.stop().stop_requested(); ++i)
-      std::this_thread::sleep_for(10ms);
+    while (!writer.stop().stop_requested()) std::this_thread::sleep_for(10ms);
   });
-  const auto began = std::chrono::steady_clock::now();
   const auto answer = client_of(*server)->send(request_of("GET", "/", {}, 200ms), {});
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().code, Code::kTimeout);
   EXPECT_TRUE(answer.error().retry);
-  EXPECT_LT(std::chrono::steady_clock::now() - began, 3s);
 }
 
 /// The kernel's timer of this process's IPv4 connection to a port, as /proc/net/tcp codes it: 2 is
@@ -103,8 +105,7 @@ TEST(Beast, AConnectionThatIsSilentIsProbed) {
 
 TEST(Beast, StopCancelsACallUnderWay) {
   const auto server = serve([](const Request&, ResponseWriter& writer) {
-    for (int i = 0; i < 500 && !writer.stop().stop_requested(); ++i)
-      std::this_thread::sleep_for(10ms);
+    while (!writer.stop().stop_requested()) std::this_thread::sleep_for(10ms);
   });
   std::stop_source stop;
   const std::jthread later([&] {
@@ -140,14 +141,18 @@ TEST(Beast, ConnectionCutWithoutAnAnswerIsUnavailable) {
 }
 
 TEST(Beast, KeptConnectionThatTheServerClosedIsReplaced) {
-  auto server =
-      serve([](const Request&, ResponseWriter& writer) { writer.respond({200, {}, "ok"}); },
-            {.idle_timeout = 100ms});
-  const auto client = client_of(*server);
+  const net::HeldPort port("127.0.0.1");
+  std::shared_ptr<HttpTransport> client;
   for (int i = 0; i < 3; ++i) {
+    auto server =
+        serve([](const Request&, ResponseWriter& writer) { writer.respond({200, {}, "ok"}); },
+              {.port = port.port()});
+    if (!client) client = client_of(*server);
     const auto answer = client->send(request_of("POST", "/", "{}"), {});
     ASSERT_TRUE(answer) << to_string(answer.error());
-    std::this_thread::sleep_for(250ms);  // longer than the server's idle time-out
+    ASSERT_NE(timer_of_connection_to(port.port()), -1) << "it is kept";
+    server.reset();  // with a time-out it could also close while the client sends
+    ASSERT_TRUE(test::eventually([&] { return timer_of_connection_to(port.port()) == -1; }));
   }
 }
 
@@ -203,17 +208,21 @@ TEST(Beast, ReaderThatStopsStopsTheSender) {
   });
   std::size_t first_look = 0;
   std::size_t second_look = 0;
-  const auto answer = client_of(*server)->stream(request_of("GET", "/"),
-                                                 [&](std::string_view) {
-                                                   // While the handler holds on, only socket
-                                                   // buffers fill.
-                                                   std::this_thread::sleep_for(500ms);
-                                                   first_look = written;
-                                                   std::this_thread::sleep_for(500ms);
-                                                   second_look = written;
-                                                   return false;
-                                                 },
-                                                 {});
+  const auto answer =
+      client_of(*server)->stream(request_of("GET", "/"),
+                                 [&](std::string_view) {
+                                   // While the handler holds on, only socket buffers fill. How long
+                                   // that takes depends on how busy the machine is.
+                                   const auto end = std::chrono::steady_clock::now() + 30s;
+                                   do {
+                                     first_look = written;
+                                     std::this_thread::sleep_for(500ms);
+                                     second_look = written;
+                                   } while ((first_look == 0 || first_look != second_look) &&
+                                            std::chrono::steady_clock::now() < end);
+                                   return false;
+                                 },
+                                 {});
   ASSERT_TRUE(answer) << to_string(answer.error());
   EXPECT_GT(first_look, 0U);
   EXPECT_EQ(first_look, second_look);
@@ -241,6 +250,20 @@ TEST(Server, AnswersTooLargeRequestsAndGoesOn) {
     EXPECT_EQ(large->status, 413);
   }
   EXPECT_TRUE(client->send(request_of("GET", "/"), {}));
+}
+
+TEST(Server, ClosesAConnectionThatIsSilent) {
+  const auto server = serve([](const Request&, ResponseWriter&) {}, {.idle_timeout = 100ms});
+  const UniqueFd peer(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(server->port());
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::connect(peer.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  const timeval limit{30, 0};
+  ::setsockopt(peer.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  char byte = 0;
+  EXPECT_EQ(::recv(peer.get(), &byte, 1, 0), 0);
 }
 
 TEST(Server, RefusesAnAddressThatIsTaken) {

@@ -104,7 +104,7 @@ TEST_F(Tokens, PluginsHalfACertificateIsRefused) {
 }
 
 TEST_F(Tokens, PluginThatFailsOrHangsOrIsAbsentIsNamed) {
-  const auto failed = run_plugin(plugin("exit 3"), 5s);
+  const auto failed = run_plugin(plugin("exit 3"), 60s);
   ASSERT_FALSE(failed);
   EXPECT_NE(failed.error().message.find("exit code 3"), std::string::npos)
       << failed.error().message;

@@ -130,7 +130,7 @@ TEST(WorkQueue, DelayedKeyWakesAWaitingWorker) {
     const std::jthread worker([&](const std::stop_token& stop) { got = queue.get(stop); });
     std::this_thread::sleep_for(20ms);
     queue.add_after("a", 30ms);
-    for (int i = 0; i < 200 && queue.size() > 0; ++i) std::this_thread::sleep_for(10ms);
+    for (int i = 0; i < 6000 && queue.size() > 0; ++i) std::this_thread::sleep_for(10ms);
   }
   EXPECT_EQ(got, "a");
 }

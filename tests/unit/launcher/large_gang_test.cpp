@@ -12,18 +12,27 @@ namespace {
 struct LargeGang : LauncherProcess {
   LargeGang() { nodes = 600; }
 
+  void launch_first(const std::string& script, std::map<std::string, std::string> more = {}) {
+    more["PACELINE_PROCESSES_PER_REPLICA"] = "1";
+    more["PACELINE_TOKEN"] = token;
+    launch(0, script, more);
+  }
+
   testing::PlayedSettings settings() const {
     testing::PlayedSettings value;
+    value.token = token;
     value.server = {"127.0.0.1", port};
     value.node_count = nodes;
     value.last = nodes;
     return value;
   }
+
+  // Members listen on ports that a gang of another process may have used a moment ago.
+  const std::string token = "secret-" + std::to_string(::getpid());
 };
 
 TEST_F(LargeGang, StartsAndEndsWithEveryMember) {
-  launch(0, "cp $PACELINE_RANK_TABLE $DIR/table",
-         {{"PACELINE_PROCESSES_PER_REPLICA", "1"}, {"PACELINE_SUCCESS_POLICY", "AllRanks"}});
+  launch_first("cp $PACELINE_RANK_TABLE $DIR/table", {{"PACELINE_SUCCESS_POLICY", "AllRanks"}});
   const auto result = testing::PlayedGang(settings()).run(seconds(50));
   EXPECT_EQ(result.tables, nodes - 1) << log(0);
   EXPECT_EQ(result.from_server, rendezvous::kTableChildren);
@@ -38,7 +47,7 @@ TEST_F(LargeGang, StartsAndEndsWithEveryMember) {
 }
 
 TEST_F(LargeGang, StartsEvenIfNoMemberPassesTheTableOn) {
-  launch(0, "exit 0", {{"PACELINE_PROCESSES_PER_REPLICA", "1"}});
+  launch_first("exit 0");
   auto deaf = settings();
   deaf.passes_table_on = false;
   const auto result = testing::PlayedGang(deaf).run(seconds(50));
@@ -66,7 +75,7 @@ TEST_F(LargeGang, LeavesTheLimitOfOpenFilesOfItsRanksAsItWas) {
   rlimit low = before;
   low.rlim_cur = 300;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
-  launch(0, "ulimit -n > $DIR/limit", {{"PACELINE_PROCESSES_PER_REPLICA", "1"}});
+  launch_first("ulimit -n > $DIR/limit");
   ::setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_EQ(testing::PlayedGang(settings()).run(seconds(50)).succeeded, nodes - 1) << log(0);
   EXPECT_EQ(wait(0), contract::kExitOk) << log(0);

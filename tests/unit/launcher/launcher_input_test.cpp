@@ -47,7 +47,7 @@ TEST_F(LauncherProcess, AGangThatNeverGathersTimesOut) {
 }
 
 TEST_F(LauncherProcess, HostileBytesOnTheRendezvousPortDisturbNobody) {
-  launch(0, "exit 0");
+  launch(0, "exit 0", {{"PACELINE_STARTUP_TIMEOUT", "300s"}});
   const auto send = [&](const std::string& bytes) {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in peer{};
@@ -57,7 +57,7 @@ TEST_F(LauncherProcess, HostileBytesOnTheRendezvousPortDisturbNobody) {
     EXPECT_TRUE(eventually(
         [&] { return ::connect(fd, reinterpret_cast<const sockaddr*>(&peer), sizeof peer) == 0; }));
     [[maybe_unused]] const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    timeval limit{8, 0};
+    timeval limit{60, 0};
     ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     char byte = 0;
     ssize_t got = 0;
@@ -75,7 +75,7 @@ TEST_F(LauncherProcess, HostileBytesOnTheRendezvousPortDisturbNobody) {
   EXPECT_TRUE(send(encode_frame(std::string(10'000, '['))));
   EXPECT_TRUE(send(encode_frame(R"({"type":"done","attempt":0})")));
   EXPECT_TRUE(send(encode_frame(R"({"type":"hello","protocol":1})")));
-  EXPECT_TRUE(send("\0\0")) << "a peer that never finishes is closed after 5 s";
+  EXPECT_TRUE(send(std::string(2, '\0'))) << "a peer that never finishes is closed after 5 s";
   launch(1, "exit 0");
   EXPECT_EQ(wait(0), contract::kExitOk) << log(0);
   EXPECT_EQ(wait(1), contract::kExitOk) << log(1);

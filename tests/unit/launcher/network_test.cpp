@@ -50,9 +50,13 @@ TEST(FreePort, IsOutsideOfWhatOutgoingConnectionsAreGiven) {
 }
 
 TEST(FreePort, IsThePreferredOneUnlessSomebodyListensThere) {
-  const std::uint16_t preferred = net::free_port("127.0.0.1", 0);
-  EXPECT_EQ(net::free_port("127.0.0.1", preferred), preferred);
-  const UniqueFd listener = listen_at(preferred);
+  std::uint16_t preferred = 0;
+  UniqueFd listener;
+  // A program beside this one may take what was drawn.
+  for (int i = 0; i < 20 && !listener.valid(); ++i) {
+    preferred = net::free_port("127.0.0.1", 0);
+    if (net::free_port("127.0.0.1", preferred) == preferred) listener = listen_at(preferred);
+  }
   ASSERT_TRUE(listener.valid());
   const std::uint16_t other = net::free_port("127.0.0.1", preferred);
   EXPECT_NE(other, preferred);
@@ -149,8 +153,13 @@ TEST(HeldPort, LetsTheServerListenThatItIsKeptFor) {
 }
 
 TEST(HeldPort, IsFreeAgainAfterwards) {
-  const std::uint16_t port = net::HeldPort("127.0.0.1").port();
-  EXPECT_TRUE(listen_at(port).valid());
+  bool listens = false;
+  // A program beside this one may take what was held.
+  for (int i = 0; i < 20 && !listens; ++i) {
+    const std::uint16_t port = net::HeldPort("127.0.0.1").port();
+    listens = listen_at(port).valid();
+  }
+  EXPECT_TRUE(listens);
 }
 
 TEST(HeldPort, OfWhatIsNoAddressIsNone) { EXPECT_EQ(net::HeldPort("localhost").port(), 0); }

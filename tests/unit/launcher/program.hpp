@@ -30,7 +30,7 @@ inline bool alive(pid_t pid) {
 }
 
 inline bool eventually(const std::function<bool()>& condition,
-                       std::chrono::milliseconds limit = std::chrono::seconds(20)) {
+                       std::chrono::milliseconds limit = std::chrono::seconds(60)) {
   const auto end = std::chrono::steady_clock::now() + limit;
   while (std::chrono::steady_clock::now() < end) {
     if (condition()) return true;
@@ -41,7 +41,7 @@ inline bool eventually(const std::function<bool()>& condition,
 
 /// Exit code of a child, or 1000 + signal; nullopt if it has not ended within the limit.
 inline std::optional<int> ending(pid_t pid,
-                                 std::chrono::milliseconds limit = std::chrono::seconds(40)) {
+                                 std::chrono::milliseconds limit = std::chrono::seconds(120)) {
   int status = 0;
   if (!eventually([&] { return ::waitpid(pid, &status, WNOHANG) == pid; }, limit))
     return std::nullopt;

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <optional>
+#include <utility>
 
 #include <boost/asio/io_context.hpp>
 
@@ -58,13 +61,24 @@ TEST_F(TableRelayTest, AChildWaitsAsLongAsItsParentTellsThatItWaitsToo) {
   constexpr std::chrono::milliseconds kLimit{400};
   TableRelay child(io, "secret", "uid", kLimit);
   std::optional<Result<std::string>> answer;
-  child.fetch(5, address, [&](const Result<std::string>& payload) { answer.emplace(payload); });
   SteadyTime now{std::chrono::hours(1)};
-  const auto end = std::chrono::steady_clock::now() + 3 * kLimit;
-  while (std::chrono::steady_clock::now() < end) {
-    parent.tick(now += std::chrono::seconds(2));
-    io.run_one_for(std::chrono::milliseconds(20));
+  // Both have one thread: if it pauses, the parent is silent. Begin again then.
+  std::chrono::nanoseconds widest = kLimit;
+  for (int i = 0; i < 20 && widest >= kLimit / 2; ++i) {
+    answer.reset();
+    widest = {};
+    auto last = std::chrono::steady_clock::now();
+    const auto end = last + 3 * kLimit;
+    child.fetch(5, address, [&](const Result<std::string>& payload) { answer.emplace(payload); });
+    while (last < end && widest < kLimit / 2) {
+      parent.tick(now += std::chrono::seconds(2));
+      io.run_for(std::chrono::milliseconds(20));
+      io.poll();  // what came while it paused
+      const auto then = std::exchange(last, std::chrono::steady_clock::now());
+      widest = std::max<std::chrono::nanoseconds>(widest, last - then);
+    }
   }
+  ASSERT_LT(widest, kLimit / 2) << "this machine pauses too often";
   EXPECT_FALSE(answer.has_value());
   run_until([&] { return answer.has_value(); });
   ASSERT_TRUE(answer.has_value()) << "it gives up on a parent that has fallen silent";

@@ -116,8 +116,9 @@ void strikes(uint32_t seed, int signal) {
   Dice random(seed);
   const std::vector<std::vector<int>> shapes{{0, 0, 1, 1}, {0, 1, 1, 0, 1}, {0, 0, 0}};
   // Long enough that pauses of a busy machine do not look like a lost rank.
-  const Shape shape{
-      .hosts = shapes[random() % shapes.size()], .plan = kMixed, .heartbeat_timeout_ms = 4000};
+  const Shape shape{.hosts = shapes[random() % shapes.size()],
+                    .plan = kMixed,
+                    .heartbeat_timeout_ms = signal == SIGSTOP ? 4000 : 20'000};
   const auto ranks = static_cast<uint32_t>(shape.hosts.size());
   const uint32_t victim = random() % ranks;
   const uint32_t after = ranks * (1 + random() % 30);

@@ -17,7 +17,7 @@ using paceline::comm::Kind;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kHeartbeatTimeout{5000};  // a heartbeat a second
-constexpr milliseconds kCallTime{1500};
+constexpr milliseconds kCallTime{4000};
 
 std::vector<Fd> connections(uint32_t peer, int connection) {
   std::vector<Fd> both(2);

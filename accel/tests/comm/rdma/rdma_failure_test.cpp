@@ -48,7 +48,7 @@ CASE(comm_rdma_a_peer_that_left_or_does_not_come_is_named_by_two_alone) {
       // Lives, and speaks with nobody.
       char value = 0;
       uint64_t size = 0;
-      paceline::comm_test::SharedStore::get(member.store, "done", &value, 1, &size, 20'000);
+      paceline::comm_test::SharedStore::get(member.store, "done", &value, 1, &size, 30'000);
       return true;
     }
     float number = 0;
@@ -60,7 +60,7 @@ CASE(comm_rdma_a_peer_that_left_or_does_not_come_is_named_by_two_alone) {
                     why.find("has not done its part of") != std::string::npos,
                 why);
   };
-  CHECK_EQ(World::run({.hosts = {0, 1}, .plan = kFlatRdma, .timeout_ms = 3000}, waits), 0);
+  CHECK_EQ(World::run({.hosts = {0, 1}, .plan = kFlatRdma, .timeout_ms = 10'000}, waits), 0);
 }
 
 CASE(comm_rdma_killed_and_stopped_ranks_are_named) {

@@ -93,7 +93,7 @@ def time(asks: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> Time:
 
 
 @pytest.fixture(autouse=True)
-def no_worker_is_left() -> Iterator[None]:
+def no_worker_is_left(patience: None) -> Iterator[None]:
     yield
     gc.collect()
     assert not multiprocessing.active_children()

@@ -46,11 +46,15 @@ class FakeDrivers {
   const char* variable_;
 };
 
+// Also a busy machine ends a process within this.
+constexpr std::chrono::seconds kUntilDead{60};
+
 ProbeCommand probe_command() {
   ProbeCommand command;
   command.program = PACELINE_PROBE;
   command.arguments = {"--child",          "--verbs", PACELINE_FAKE_IBVERBS, "--cuda",
                        PACELINE_FAKE_CUDA, "--nvml",  PACELINE_FAKE_NVML};
+  command.until_dead = kUntilDead;
   return command;
 }
 
@@ -270,6 +274,7 @@ TEST(Registration, KnowsThatItRunsInAPodOfAJob) {
 
 TEST(RegistrationChild, AnswersOfAnotherProgramAreNone) {
   ProbeCommand command;
+  command.until_dead = kUntilDead;
   command.program = "/nowhere/paceline-probe";
   EXPECT_THAT(run_probe_process(command).problem,
               HasSubstr("cannot start /nowhere/paceline-probe: No such file"));
@@ -294,17 +299,18 @@ TEST(RegistrationChild, EndsOneThatTalksForEverWithItsChildren) {
   ASSERT_EQ(::mkfifo(alive.c_str(), 0600), 0);
   const int writers = ::open(alive.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   ProbeCommand command;
+  command.until_dead = kUntilDead;
   command.program = "/bin/sh";
   command.arguments = {
       "-c", "exec 3>" + alive +
                 "; sleep 1000 & while :; do "
                 "echo '{\"begin\":{\"step\":\"open\",\"nic\":\"x\",\"outcome\":\"not-tried\"}}'; "
                 "sleep 0.1; done"};
-  command.whole = std::chrono::seconds(5);
+  command.whole = std::chrono::seconds(10);
   const auto found = run_probe_process(command);
   ASSERT_EQ(found.attempts.size(), 1U);
   EXPECT_EQ(found.attempts[0],
-            (Attempt{Step::kOpen, "x", "", Outcome::kHung, 0, "not done within 5 s"}));
+            (Attempt{Step::kOpen, "x", "", Outcome::kHung, 0, "not done within 10 s"}));
   // The shell and its child have it open; it hangs up when both are gone.
   pollfd waiting{writers, POLLIN, 0};
   EXPECT_EQ(::poll(&waiting, 1, 30000), 1);

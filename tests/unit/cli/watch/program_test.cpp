@@ -17,6 +17,9 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "common/base/clock.hpp"
 #include "common/kube/fake/cluster.hpp"
@@ -77,25 +80,51 @@ struct WatchPrograms : testing::Test {
         cluster.poke(kube::kPods, "ml", "gpt-worker-0-0", R"({"status":{"phase":"Running"}})"));
   }
   void put_kubectl(const std::string& script) {
-    std::ofstream(dir / "bin/kubectl") << "#!/bin/sh\necho \"$*\" > " << dir.string() << "/asked\n"
-                                       << script << "\n";
+    // It is asked again and again, so the file is replaced at once.
+    const std::string asked = (dir / "asked").string();
+    std::ofstream(dir / "bin/kubectl")
+        << "#!/bin/sh\necho \"$*\" > " << asked << ".new; mv " << asked << ".new " << asked << "\n"
+        << script << "\n";
     fs::permissions(dir / "bin/kubectl", fs::perms::owner_all);
     std::ofstream(dir / "summary.json") << cli::test::summary().dump();
   }
 
-  void become(const std::vector<std::string>& arguments) const {
-    ::setenv("KUBECONFIG", (dir / "kubeconfig").c_str(), 1);
-    ::setenv("PATH", ((dir / "bin").string() + ":/usr/bin:/bin").c_str(), 1);
-    ::setenv("XDG_CACHE_HOME", (dir / "cache").c_str(), 1);
-    ::setenv("TMPDIR", dir.c_str(), 1);
-    ::setenv("TERM", "xterm-256color", 1);
-    ::unsetenv("NO_COLOR");
-    ::unsetenv("KUBERNETES_SERVICE_HOST");
-    std::vector<char*> argv{const_cast<char*>("paceline")};
-    for (const std::string& word : arguments) argv.push_back(const_cast<char*>(word.c_str()));
-    argv.push_back(nullptr);
-    ::execv(kProgram, argv.data());
-    ::_exit(126);
+  /// What a program is started with. It is made before the fork: the server's threads may hold
+  /// locks then, for example the allocator's, that nobody releases in the child.
+  struct Start {
+    [[noreturn]] void become() const {
+      ::execve(kProgram, argv.data(), envp.data());
+      ::_exit(126);
+    }
+
+    std::vector<std::string> words;
+    std::vector<std::string> variables;
+    std::vector<char*> argv;  // point into the above
+    std::vector<char*> envp;
+  };
+  Start prepare(const std::vector<std::string>& arguments) const {
+    std::map<std::string, std::string> variables{
+        {"KUBECONFIG", (dir / "kubeconfig").string()},
+        {"PATH", (dir / "bin").string() + ":/usr/bin:/bin"},
+        {"XDG_CACHE_HOME", (dir / "cache").string()},
+        {"TMPDIR", dir.string()},
+        {"TERM", "xterm-256color"}};
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+      const std::string text(*entry);
+      const std::size_t end = text.find('=');
+      const std::string name = text.substr(0, end);
+      if (name != "NO_COLOR" && name != "KUBERNETES_SERVICE_HOST")
+        variables.emplace(name, text.substr(end + 1));
+    }
+    Start start;
+    start.words = {"paceline"};
+    start.words.insert(start.words.end(), arguments.begin(), arguments.end());
+    for (const auto& [name, value] : variables) start.variables.push_back(name + "=" + value);
+    for (std::string& word : start.words) start.argv.push_back(word.data());
+    for (std::string& variable : start.variables) start.envp.push_back(variable.data());
+    start.argv.push_back(nullptr);
+    start.envp.push_back(nullptr);
+    return start;
   }
 
   struct End {
@@ -104,20 +133,24 @@ struct WatchPrograms : testing::Test {
     std::string err;
   };
   End run(const std::vector<std::string>& arguments) {
+    const Start start = prepare(arguments);
+    const fs::path out = dir / "out";
+    const fs::path err = dir / "err";
     const pid_t pid = ::fork();
     if (pid == 0) {
-      ::dup2(::open((dir / "out").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), 1);
-      ::dup2(::open((dir / "err").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), 2);
-      become(arguments);
+      ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), 1);
+      ::dup2(::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), 2);
+      start.become();
     }
     const auto code = test::ending(pid);
-    return {code.value_or(-1), slurp(dir / "out"), slurp(dir / "err")};
+    return {code.value_or(-1), slurp(out), slurp(err)};
   }
 
   void open_terminal(const std::vector<std::string>& arguments) {
+    const Start start = prepare(arguments);
     winsize size{.ws_row = 24, .ws_col = 80, .ws_xpixel = 0, .ws_ypixel = 0};
     child = ::forkpty(&terminal, nullptr, nullptr, &size);
-    if (child == 0) become(arguments);
+    if (child == 0) start.become();
     ::fcntl(terminal, F_SETFL, O_NONBLOCK);
   }
   /// Reads what the program has drawn until it contains the text.

@@ -25,6 +25,7 @@ namespace paceline::process {
 namespace {
 
 namespace fs = std::filesystem;
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // A rank tells its pid, as its Python does. A standby says what it is told to, and waits for the
@@ -77,10 +78,11 @@ struct StandbysTest : ::testing::Test {
     return test::slurp(root / "ran");
   }
 
-  /// Lets the time pass that a rank must have trained, and waits for the line about standbys.
+  /// Lets the time pass that a rank must have trained, and waits for the line about standbys. One
+  /// that has begun is a real program, whose time is limited.
   bool says(const std::string& what) {
     return test::eventually([&] {
-      clock.advance(seconds(2));
+      clock.advance(standbys->any() ? milliseconds(100) : seconds(2));
       ranks.on_child();
       ranks.on_tick();
       return !lines.empty() && lines.back().contains(what);
