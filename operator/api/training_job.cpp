@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "operator/api/schedulers/backend.hpp"
+
 namespace paceline::api {
 
 std::string_view to_string(FrameworkType type) {
@@ -98,6 +100,10 @@ std::string fingerprint(const Spec& spec) {
       parts.push_back(
           {contract::to_string(role.kind), role.processes.value_or(0), role.start_after});
   }
+  // The PodGroup says these, too.
+  if (const Backend backend = backend_of(spec); backend != Backend::kNative)
+    parts.push_back(
+        {to_string(backend), spec.scheduling.queue, spec.scheduling.priority_class_name});
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
   for (const char c : parts.dump()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   std::string digits(16, '0');

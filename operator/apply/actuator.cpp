@@ -180,7 +180,8 @@ Done Actuator::create(const api::TrainingJob& job, const plan::Plan& plan,
       const api::Replica& replica = replicas[static_cast<std::size_t>(create.node_rank)];
       json pod = render::render_pod(
           job, replica, inputs(plan, create, surroundings, priority_class, replica.role));
-      if (scheduler != nullptr) render::join_pod_group(pod, job, *scheduler, plan.avoid_nodes);
+      if (scheduler != nullptr)
+        render::join_pod_group(pod, plan.status.pod_group, *scheduler, plan.avoid_nodes);
       auto answer = api_.create(kube::kPods, job.metadata.name_space, pod.dump());
       if (answer) {
         collector.wrote(kube::version_of(*answer), &Done::created);

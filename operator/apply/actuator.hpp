@@ -68,9 +68,10 @@ class Actuator {
   Done submit(const api::TrainingJob& job, const std::string& pod_priority, int value);
   /// Creates the PodGroup of a job that another scheduler binds, unless the job has it. A refusal's
   /// reason is SchedulerNotInstalled if its API is not served. `only_try`: with dryRun=All.
-  Done group(const api::TrainingJob& job, const render::PodGroupInputs& inputs, bool only_try);
+  Done group(const api::TrainingJob& job, const std::string& name,
+             const render::PodGroupInputs& inputs, bool only_try);
   /// Deletes the job's PodGroup, whatever scheduler it was made for.
-  Done ungroup(const api::TrainingJob& job);
+  Done ungroup(const api::TrainingJob& job, const std::string& name);
   /// True if the API server has no such pod of this job.
   Result<bool> gone(const api::TrainingJob& job, const std::string& pod_name);
 

@@ -190,7 +190,8 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
     if (const auto refused = priority_of(*job, priority, value))
       return absorb(Done{refused, std::nullopt, 0, 0, 0, 0});
     if (!plan.status.pod_group.empty()) {
-      if (auto stop = absorb(group(*job, *state, priority, false))) return stop;
+      if (auto stop = absorb(group(*job, *state, plan.status.pod_group, priority, false)))
+        return stop;
     }
     if (auto stop = absorb(actuator_.create(job->job, plan, *surroundings, priority))) return stop;
     const std::lock_guard lock(mutex_);
@@ -207,8 +208,11 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
     }
     if (auto stop = absorb(std::move(done))) return stop;
   }
+  if (plan.keep_pod_group) {
+    if (auto stop = absorb(keep_group(*job, *state, plan.status.pod_group))) return stop;
+  }
   if (plan.drop_pod_group) {
-    if (auto stop = absorb(actuator_.ungroup(job->job))) return stop;
+    if (auto stop = absorb(actuator_.ungroup(job->job, plan.status.pod_group))) return stop;
     const std::lock_guard lock(mutex_);
     state->memory.pod_group_gone = true;
     return Outcome{false, std::chrono::milliseconds(0)};
@@ -296,7 +300,9 @@ std::expected<JobPtr, Outcome> Controller::write_status(const JobPtr& job,
     if (stays && job->status.elastic && status.elastic->replicas != job->status.elastic->replicas)
       ++counters_.resizes;
     const auto& created = job->job.metadata.created;
-    if (status.placed() && !job->status.placed() && status.attempt == 0 && created)
+    const bool starts = status.pod_group.empty() ? status.placed() && !job->status.placed()
+                                                 : status.start_time && !job->status.start_time;
+    if (starts && status.attempt == 0 && created)
       counters_.wait_times.add(std::max(parts_.clock.wall() - *created, WallTime::duration(0)));
     plan::Memory& memory = state->memory;
     if (status.training != job->status.training || status.effects != job->status.effects ||

@@ -338,7 +338,7 @@ bool Controller::prepare(const JobPtr& job, const std::shared_ptr<JobState>& sta
   if (!done.refusal && !done.error && mounts_claims(job->job.spec))
     done = look_at_volumes(job, state);
   if (!done.refusal && !done.error && !plan.status.pod_group.empty())
-    done = group(*job, *state, "", true);
+    done = group(*job, *state, plan.status.pod_group, "", true);
   if (!done.refusal && !done.error) return true;
   put_off(*state, std::move(done));
   return false;

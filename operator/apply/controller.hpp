@@ -166,8 +166,10 @@ class Controller {
   std::optional<Outcome> act(const JobPtr& job, const std::shared_ptr<JobState>& state,
                              const plan::Plan& plan, Done& total);
   /// Creates the PodGroup of a job that another scheduler binds. `only_try`: with dryRun=All.
-  Done group(const observe::JobView& job, JobState& state, const std::string& priority,
-             bool only_try);
+  Done group(const observe::JobView& job, JobState& state, const std::string& name,
+             const std::string& priority, bool only_try);
+  /// Creates the PodGroup of a waiting job again if somebody deleted it. Looks once a minute.
+  Done keep_group(const observe::JobView& job, JobState& state, const std::string& name);
   /// Creates, changes or deletes the job's Workload of Kueue.
   Done tell_kueue(const JobPtr& job, const plan::Plan& plan);
   std::expected<JobPtr, Outcome> write_status(const JobPtr& job,

@@ -55,10 +55,11 @@ struct JobState {
   std::vector<plan::Admitted> admitted;  // by role, as the dry run returned; empty: not yet known
   std::string admitted_spec;             // JobView::fingerprint that it is of
   std::optional<Surroundings> surroundings;
-  SteadyTime surrounded_at{};          // when they were last known to exist
-  SteadyTime surround_tried_at{};      // when they were last asked for while the gang gathers
-  int surround_checks = 0;             // how often they were looked at since the gang gathers
-  std::optional<VolumeTerms> volumes;  // as last read
+  SteadyTime surrounded_at{};               // when they were last known to exist
+  std::optional<SteadyTime> group_seen_at;  // when its PodGroup was last asked for while it waits
+  SteadyTime surround_tried_at{};           // when they were last asked for while the gang gathers
+  int surround_checks = 0;                  // how often they were looked at since the gang gathers
+  std::optional<VolumeTerms> volumes;       // as last read
   std::int64_t volumes_generation = -1;
   std::vector<plan::Need> needs;
   std::string needs_spec;

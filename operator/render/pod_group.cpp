@@ -41,12 +41,13 @@ const GangScheduler* gang_scheduler(api::Backend backend) {
   return found == kSchedulers.end() ? nullptr : &*found;
 }
 
-std::string pod_group_name(const api::TrainingJob& job) {
-  return "trainingjob-" + job.metadata.name + "-" + job.metadata.uid.substr(0, 8);
+std::string pod_group_name(const api::TrainingJob& job, int incarnation) {
+  return "trainingjob-" + job.metadata.name + "-" + job.metadata.uid.substr(0, 8) + "-" +
+         std::to_string(incarnation);
 }
 
-json render_pod_group(const api::TrainingJob& job, const GangScheduler& scheduler,
-                      const PodGroupInputs& inputs) {
+json render_pod_group(const api::TrainingJob& job, const std::string& name,
+                      const GangScheduler& scheduler, const PodGroupInputs& inputs) {
   json spec = {{"minMember", api::replica_count(job.spec)}};
   if (scheduler.backend == api::Backend::kVolcano) {
     // Coscheduling refuses a gang by its minResources, and does not look again when pods end.
@@ -57,22 +58,22 @@ json render_pod_group(const api::TrainingJob& job, const GangScheduler& schedule
   return {{"apiVersion", std::string(scheduler.group) + "/" + std::string(scheduler.version)},
           {"kind", "PodGroup"},
           {"metadata",
-           {{"name", pod_group_name(job)},
+           {{"name", name},
             {"namespace", job.metadata.name_space},
             {"labels", {{contract::kLabelJob, job.metadata.name}}},
             {"ownerReferences", json::array({owner_reference(job)})}}},
           {"spec", std::move(spec)}};
 }
 
-void join_pod_group(json& pod, const api::TrainingJob& job, const GangScheduler& scheduler,
+void join_pod_group(json& pod, const std::string& group, const GangScheduler& scheduler,
                     const std::vector<std::string>& avoid) {
   json& spec = pod["spec"];
   const json named = spec.value("schedulerName", json());
   if (!named.is_string() || named == "") spec["schedulerName"] = scheduler.name;
   if (scheduler.backend == api::Backend::kVolcano) {
-    pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = pod_group_name(job);
+    pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = group;
   } else {
-    pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = pod_group_name(job);
+    pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = group;
   }
   if (!avoid.empty()) stay_off(spec, avoid);
 }

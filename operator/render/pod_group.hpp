@@ -31,7 +31,9 @@ std::span<const GangScheduler> gang_schedulers();
 /// Null: Paceline chooses the nodes.
 const GangScheduler* gang_scheduler(api::Backend backend);
 
-std::string pod_group_name(const api::TrainingJob& job);
+/// `incarnation`: of the placement's first pods. Each placement has a group of its own, so that no
+/// late delete meets the next one.
+std::string pod_group_name(const api::TrainingJob& job, int incarnation);
 
 struct PodGroupInputs {
   Amounts resources;           // that all pods request together
@@ -39,11 +41,11 @@ struct PodGroupInputs {
   std::string priority_class;  // empty: none
 };
 
-nlohmann::json render_pod_group(const api::TrainingJob& job, const GangScheduler& scheduler,
-                                const PodGroupInputs& inputs);
+nlohmann::json render_pod_group(const api::TrainingJob& job, const std::string& name,
+                                const GangScheduler& scheduler, const PodGroupInputs& inputs);
 
-/// Makes the pod, as render_pod returns it, a member. It avoids these nodes.
-void join_pod_group(nlohmann::json& pod, const api::TrainingJob& job,
-                    const GangScheduler& scheduler, const std::vector<std::string>& avoid);
+/// Makes the pod, as render_pod returns it, a member of the group. It avoids these nodes.
+void join_pod_group(nlohmann::json& pod, const std::string& group, const GangScheduler& scheduler,
+                    const std::vector<std::string>& avoid);
 
 }  // namespace paceline::render

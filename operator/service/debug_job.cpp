@@ -65,6 +65,9 @@ ordered_json waits_for(const apply::JobFacts& facts, WallTime now) {
   }
   if (memory.refusal)
     list.push_back(wait_for("apiServer", memory.refusal->reason, memory.refusal->message));
+  if (job.status.is("Placed", "WaitingForScheduler"))
+    list.push_back(
+        wait_for("otherScheduler", "WaitingForScheduler", job.status.find("Placed")->message));
   if (job.status.placed()) return list;
   if (memory.retry_at > now)
     list.push_back(

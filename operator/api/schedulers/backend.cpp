@@ -26,6 +26,11 @@ Backend backend_of(const Spec& spec) {
   return spec.roles.empty() ? Backend::kNative : backend_named(scheduler_name(spec.roles.front()));
 }
 
+void backend_as_placed(Spec& spec, const JobStatus& status) {
+  if (status.placed() && status.pod_group.empty() && spec.scheduling.backend == Backend::kAuto)
+    spec.scheduling.backend = Backend::kNative;
+}
+
 void check_backend(const Spec& spec, FieldErrors& errors) {
   const Backend backend = backend_of(spec);
   for (std::size_t i = 1; i < spec.roles.size(); ++i) {

@@ -20,8 +20,8 @@ kube::Resource pod_groups_of(const render::GangScheduler& scheduler) {
 
 }  // namespace
 
-Done Actuator::group(const api::TrainingJob& job, const render::PodGroupInputs& inputs,
-                     bool only_try) {
+Done Actuator::group(const api::TrainingJob& job, const std::string& name,
+                     const render::PodGroupInputs& inputs, bool only_try) {
   const api::Backend backend = api::backend_of(job.spec);
   const render::GangScheduler* scheduler = render::gang_scheduler(backend);
   if (scheduler == nullptr) return {};
@@ -29,8 +29,10 @@ Done Actuator::group(const api::TrainingJob& job, const render::PodGroupInputs& 
   kube::WriteOptions options;
   options.dry_run = only_try;
   const std::string& ns = job.metadata.name_space;
-  const auto answer =
-      api_.create(resource, ns, render::render_pod_group(job, *scheduler, inputs).dump(), options);
+  // Asked first: what admits new groups may be full or away, though this one exists.
+  if (!only_try && api_.get(resource, ns, name)) return {};
+  const auto answer = api_.create(
+      resource, ns, render::render_pod_group(job, name, *scheduler, inputs).dump(), options);
   // One of this name is the job's: a part of the UID is in it.
   if (answer || answer.error().code == Code::kAlreadyExists) return {};
   Done done;
@@ -48,27 +50,39 @@ Done Actuator::group(const api::TrainingJob& job, const render::PodGroupInputs& 
   return done;
 }
 
-Done Actuator::ungroup(const api::TrainingJob& job) {
+Done Actuator::ungroup(const api::TrainingJob& job, const std::string& name) {
   Done done;
   // The spec may name another scheduler by now.
   for (const render::GangScheduler& scheduler : render::gang_schedulers()) {
-    const auto gone = api_.remove(pod_groups_of(scheduler), job.metadata.name_space,
-                                  render::pod_group_name(job), {});
+    const auto gone = api_.remove(pod_groups_of(scheduler), job.metadata.name_space, name, {});
     if (!gone && gone.error().code != Code::kNotFound) done.error = gone.error();
   }
   return done;
 }
 
-Done Controller::group(const observe::JobView& job, JobState& state, const std::string& priority,
-                       bool only_try) {
+Done Controller::group(const observe::JobView& job, JobState& state, const std::string& name,
+                       const std::string& priority, bool only_try) {
   observe::Resources all;
   for (const plan::Need& need : known_needs(job, state)) {
     for (int i = 0; i < need.count; ++i) all.add(need.each);
   }
-  // A LocalQueue of Kueue is no queue of the other scheduler.
-  const bool of_kueue = !look_at_kueue(parts_.stores, job).queue.empty();
-  return actuator_.group(
-      job.job, {all.amounts(), of_kueue ? "" : job.job.spec.scheduling.queue, priority}, only_try);
+  // A LocalQueue of Kueue is no queue of the other scheduler, unless Kueue's label names it.
+  const bool of_kueue =
+      job.job.metadata.kueue_queue.empty() && !look_at_kueue(parts_.stores, job).queue.empty();
+  const std::string& queue = job.job.spec.scheduling.queue;
+  return actuator_.group(job.job, name, {all.amounts(), of_kueue ? "" : queue, priority}, only_try);
+}
+
+Done Controller::keep_group(const observe::JobView& job, JobState& state, const std::string& name) {
+  constexpr auto kLook = std::chrono::minutes(1);
+  const SteadyTime now = parts_.clock.steady();
+  if (state.group_seen_at && now - *state.group_seen_at < kLook) return {};
+  state.group_seen_at = now;
+  std::string priority;
+  int value = 0;
+  if (const auto refused = priority_of(job, priority, value))
+    return Done{refused, std::nullopt, 0, 0, 0, 0};
+  return group(job, state, name, priority, false);
 }
 
 void Controller::SchedulerPass::charge_by_other(const observe::JobView& job, JobState& state) {

@@ -149,6 +149,7 @@ struct Plan {
   std::vector<HoldRoom> placeholders;
   bool request_nodes = false;           // create the object that asks for nodes
   bool withdraw_request = false;        // delete it
+  bool keep_pod_group = false;          // create that object again if it is gone
   bool drop_pod_group = false;          // delete the object that status.podGroup names
   std::vector<std::string> check_gone;  // ask the API server whether these still exist
   std::vector<int> find_nodes;          // node ranks whose replacement needs another node

@@ -142,9 +142,12 @@ bool create_gang(Planner& planner, std::vector<ReplicaState>& replicas) {
 }
 
 bool bind_gang(Planner& planner, const std::vector<ReplicaState>& replicas) {
-  // The other scheduler's queue decides when a replacement is bound.
-  if (trains_on(planner, replicas))
-    return !planner.placed_by_other() && bind_replacements(planner, replicas);
+  if (trains_on(planner, replicas)) {
+    if (!planner.placed_by_other()) return bind_replacements(planner, replicas);
+    // The other scheduler's queue decides when a replacement is bound.
+    note_nodes(planner, replicas);
+    return ask_again(planner, replicas);
+  }
   WallTime newest{};
   const ReplicaState* unbound = nullptr;
   bool missing = false;
@@ -159,10 +162,10 @@ bool bind_gang(Planner& planner, const std::vector<ReplicaState>& replicas) {
     if (starts && !missing) {
       planner.set(status::kPlaced, true, "Bound", placed_together(planner, replicas.size()));
     }
-    if (!missing) note_nodes(planner, replicas);
+    note_nodes(planner, replicas);
     return false;
   }
-  if (waits_for_other(planner, replicas)) return false;
+  if (waits_for_other(planner, replicas)) return ask_again(planner, replicas);
   if (planner.placed_by_other())
     newest = std::max(newest, planner.status().find(status::kPlaced)->since);
   const auto left = newest + planner.spec.scheduling.gang_timeout - planner.now();

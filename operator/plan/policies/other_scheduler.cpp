@@ -12,14 +12,17 @@
 namespace paceline::plan {
 namespace {
 
+constexpr auto kLook = std::chrono::minutes(1);
+
 std::string why_waiting(const Planner& planner, const std::vector<ReplicaState>& replicas) {
   std::string text = "waits for " + std::string(to_string(api::backend_of(planner.spec)));
   for (const ReplicaState& state : replicas) {
     if (state.pod == nullptr || !state.pod->gang || state.pod->gang->message.empty()) continue;
     return text + ": " + state.pod->gang->message;
   }
-  return text + "; what it says of the gang: kubectl describe " +
-         std::string(render::gang_scheduler(api::backend_of(planner.spec))->resource()) + " " +
+  const render::GangScheduler* scheduler = render::gang_scheduler(api::backend_of(planner.spec));
+  if (scheduler == nullptr) return text;  // of an edited spec
+  return text + "; what it says of the gang: kubectl describe " + scheduler->resource() + " " +
          planner.out.status.pod_group;
 }
 
@@ -33,7 +36,8 @@ bool waits_for_last_group(Planner& planner) {
 
 void leave_to_other(Planner& planner) {
   if (api::backend_of(planner.spec) == api::Backend::kNative) return;
-  planner.status().pod_group = render::pod_group_name(planner.in.job.job);
+  planner.status().pod_group = render::pod_group_name(
+      planner.in.job.job, planner.status().roles.front().incarnations.front());
   planner.status().start_time.reset();  // note_nodes sets it
   if (starts_open(planner))
     planner.set(status::kPlaced, false, "WaitingForScheduler", why_waiting(planner, {}));
@@ -50,11 +54,37 @@ bool waits_for_other(Planner& planner, const std::vector<ReplicaState>& replicas
     return false;
   }
   planner.set(status::kPlaced, false, "WaitingForScheduler", why_waiting(planner, replicas));
+  planner.status().start_time.reset();  // the wait for a whole new gang counts for nothing, too
+  planner.out.keep_pod_group = true;
+  planner.wake_after(kLook);
   return true;
 }
 
+bool ask_again(Planner& planner, const std::vector<ReplicaState>& replicas) {
+  bool removed = false;
+  for (const ReplicaState& state : replicas) {
+    if (state.pod == nullptr || !state.pod->node.empty() || state.pod->deleting ||
+        !is_live(*state.pod))
+      continue;
+    for (const api::ExcludedNode& node : planner.status().excluded_nodes) {
+      if (state.pod->created < node.since || state.pod->created >= node.until) continue;
+      if (node.until > planner.now()) {
+        planner.wake_after(node.until - planner.now());
+        continue;
+      }
+      planner.remove(*state.pod);
+      removed = true;
+      break;
+    }
+  }
+  return removed;
+}
+
 void note_nodes(Planner& planner, const std::vector<ReplicaState>& replicas) {
-  if (!planner.placed_by_other()) return;
+  const auto unbound = [](const ReplicaState& state) {
+    return state.pod == nullptr || state.pod->node.empty();
+  };
+  if (!planner.placed_by_other() || std::ranges::any_of(replicas, unbound)) return;
   std::vector<std::string> nodes;
   for (const ReplicaState& state : replicas) nodes.push_back(state.node);
   planner.status().set_nodes(nodes);

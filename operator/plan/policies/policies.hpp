@@ -49,6 +49,9 @@ bool waits_for_last_group(Planner& planner);
 void leave_to_other(Planner& planner);
 /// other_scheduler.cpp: no pod is bound yet, and as long as that is so nothing bounds the wait.
 bool waits_for_other(Planner& planner, const std::vector<ReplicaState>& replicas);
+/// other_scheduler.cpp: deletes the unbound pods that keep off a node which their job no longer
+/// avoids. False: there are none.
+bool ask_again(Planner& planner, const std::vector<ReplicaState>& replicas);
 /// other_scheduler.cpp: records the nodes of a gang that the other scheduler has bound whole.
 void note_nodes(Planner& planner, const std::vector<ReplicaState>& replicas);
 /// other_scheduler.cpp: the PodGroup goes with the last pod. Called when all else is decided.

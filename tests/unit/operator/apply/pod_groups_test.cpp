@@ -3,6 +3,7 @@
 // nodes of its own choice.
 #include <gtest/gtest.h>
 
+#include "common/base/timestamp.hpp"
 #include "operator/render/pod_group.hpp"
 #include "tests/unit/operator/controller_bench.hpp"
 
@@ -116,6 +117,99 @@ TEST_F(PodGroups, ASuspendedJobGivesItsGroupBackAndTheNextOperatorFinishesThat) 
   EXPECT_NE(groups().front()["metadata"]["uid"], first);
 }
 
+TEST_F(PodGroups, AGroupThatSomebodyDeletedIsMadeAgainWhileTheJobWaits) {
+  bench.groups_wait = true;
+  bench.add_job("j", kVolcano);
+  bench.settle();
+  const std::string name = groups().front()["metadata"]["name"];
+  bench.cluster().erase(kGroups, "default", name);
+  bench.advance(std::chrono::minutes(2));
+  ASSERT_EQ(groups().size(), 1U);
+  EXPECT_EQ(groups().front()["metadata"]["name"], name);
+}
+
+TEST_F(PodGroups, AnEditThatNoOperatorSawMovesTheJobToItsNewScheduler) {
+  bench.groups_wait = true;
+  bench.add_job("j", kVolcano);
+  bench.settle();
+  bench.jobs_lag = true;
+  bench.patch_job("j", {{"spec", {{"suspend", true}}}});
+  bench.patch_job("j", {{"spec", {{"scheduling", {{"backend", "Native"}, {"queue", nullptr}}}}}});
+  bench.patch_job("j", {{"spec", {{"suspend", false}}}});
+  bench.jobs_lag = false;
+  bench.settle();
+  EXPECT_EQ(status()["phase"], "Running");
+  EXPECT_TRUE(groups().empty());
+  for (const json& pod : bench.pods("j")) EXPECT_FALSE(pod["spec"].contains("schedulerName"));
+}
+
+TEST_F(PodGroups, AQueueThatNoOperatorSawChangeIsTheNewGroups) {
+  bench.groups_wait = true;
+  bench.add_job("j", kVolcano);
+  bench.settle();
+  bench.patch_job("j", {{"spec", {{"scheduling", {{"queue", "other"}}}}}});
+  bench.settle();
+  ASSERT_EQ(groups().size(), 1U);
+  EXPECT_EQ(groups().front()["spec"]["queue"], "other");
+}
+
+TEST_F(PodGroups, AWaitForAWholeNewGangDoesNotCountForTheDeadline) {
+  json spec = kVolcano;
+  spec["activeDeadline"] = "1h";
+  bench.add_job("j", spec);
+  bench.settle();
+  ASSERT_EQ(status()["phase"], "Running");
+  bench.groups_wait = true;
+  for (const char* pod : {"j-w-0-0", "j-w-1-0"}) bench.cluster().erase(kube::kPods, "default", pod);
+  bench.advance(std::chrono::seconds(10));
+  ASSERT_EQ(status()["phase"], "Queued");
+  bench.advance(std::chrono::hours(3));
+  EXPECT_EQ(status()["phase"], "Queued");
+  bench.groups_wait = false;
+  bench.settle();
+  EXPECT_EQ(status()["phase"], "Running");
+}
+
+TEST_F(PodGroups, APodIsMadeAgainWhenItsJobNoLongerAvoidsANode) {
+  bench.add_job("j", kVolcano);
+  bench.settle();
+  const std::string now = format_time(bench.now());
+  const std::string later = format_time(bench.now() + std::chrono::minutes(10));
+  bench.cluster().poke(kube::kTrainingJobs, "default", "j",
+                       json{{"status",
+                             {{"excludedNodes", json::array({{{"name", "b"},
+                                                              {"message", "fails"},
+                                                              {"since", now},
+                                                              {"until", later},
+                                                              {"count", 1}}})}}}}
+                           .dump());
+  bench.groups_wait = true;
+  for (const char* pod : {"j-w-0-0", "j-w-1-0"}) bench.cluster().erase(kube::kPods, "default", pod);
+  bench.advance(std::chrono::seconds(10));
+  ASSERT_EQ(bench.pods("j").size(), 2U);
+  EXPECT_TRUE(bench.pods("j").front()["spec"].contains("affinity")) << "it keeps off the node";
+  bench.advance(std::chrono::minutes(11));
+  bench.advance(std::chrono::minutes(1));
+  ASSERT_EQ(bench.pods("j").size(), 2U);
+  EXPECT_FALSE(bench.pods("j").front()["spec"].contains("affinity"));
+}
+
+TEST_F(PodGroups, AGangThatPacelinePlacedStaysItsOwnThroughAnUpgrade) {
+  // An older operator placed jobs whose templates name volcano.
+  json job = json::parse(R"({"apiVersion": "paceline.dev/v1alpha1", "kind": "TrainingJob",
+      "metadata": {"name": "k"}, "spec": {"framework": {"type": "Custom"},
+      "scheduling": {"podsPerNode": 1}, "roles": [{"name": "w", "replicas": 1, "template": {"spec":
+      {"schedulerName": "volcano",
+       "containers": [{"name": "trainer", "image": "i", "command": ["train"]}]}}}]}})");
+  EXPECT_FALSE(observe::project_job(job.dump())->errors.empty());
+  job["status"]["placement"]["nodes"] = json::array({{{"name", "a"}, {"pods", 1}}});
+  const auto placed = observe::project_job(job.dump());
+  EXPECT_TRUE(placed->errors.empty());
+  json native = job;
+  native["spec"]["scheduling"]["backend"] = "Native";
+  EXPECT_EQ(placed->fingerprint, observe::project_job(native.dump())->fingerprint);
+}
+
 TEST_F(PodGroups, ThePodTemplatesNameVolcanoToo) {
   json roles = json::parse(R"([{"name": "w", "replicas": 1, "template": {"spec": {
       "schedulerName": "volcano", "containers": [{"name": "trainer", "image": "i",
@@ -174,15 +268,12 @@ TEST(Backend, RefusesWhatOnlyPacelinesPlacementObeys) {
 }
 
 TEST(JoinPodGroup, KeepsItsPodsOffNodes) {
-  api::TrainingJob job;
-  job.metadata.name = "j";
-  job.metadata.uid = "0123456789";
   json pod = {{"metadata", {{"labels", json::object()}}}, {"spec", {{"schedulerName", "mine"}}}};
   const auto* scheduler = render::gang_scheduler(api::Backend::kCoscheduling);
   ASSERT_NE(scheduler, nullptr);
-  render::join_pod_group(pod, job, *scheduler, {"bad"});
+  render::join_pod_group(pod, "group", *scheduler, {"bad"});
   EXPECT_EQ(pod["spec"]["schedulerName"], "mine");
-  EXPECT_EQ(pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"], "trainingjob-j-01234567");
+  EXPECT_EQ(pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"], "group");
   EXPECT_EQ(pod.at("/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution"
                    "/nodeSelectorTerms/0/matchFields/0"_json_pointer),
             json({{"key", "metadata.name"}, {"operator", "NotIn"}, {"values", {"bad"}}}));
