@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "operator/api/schedulers/backend.hpp"
-
 namespace paceline::api {
 
 std::string_view to_string(FrameworkType type) {
@@ -80,6 +78,21 @@ int start_stage(const Spec& spec, const Role& role) {
        before = named(before->start_after))
     ++stage;
   return stage;
+}
+
+std::string scheduler_name(const Role& role) {
+  const auto spec = role.pod_template.find("spec");
+  if (spec == role.pod_template.end() || !spec->is_object()) return "";
+  const auto name = spec->find("schedulerName");
+  return name != spec->end() && name->is_string() ? name->get<std::string>() : "";
+}
+
+Backend backend_of(const Spec& spec) {
+  if (spec.scheduling.backend != Backend::kAuto) return spec.scheduling.backend;
+  // Coscheduling is a plugin: its scheduler may have any name.
+  const bool volcano =
+      !spec.roles.empty() && scheduler_name(spec.roles.front()) == kVolcanosScheduler;
+  return volcano ? Backend::kVolcano : Backend::kNative;
 }
 
 int replica_count(const Spec& spec) {

@@ -169,6 +169,14 @@ std::vector<Replica> replicas_of(const Spec& spec);
 /// api::parse_training_job refuses one.
 int start_stage(const Spec& spec, const Role& role);
 
+inline constexpr std::string_view kVolcanosScheduler = "volcano";
+
+/// schedulerName of the role's pod template; "" if it names none.
+std::string scheduler_name(const Role& role);
+
+/// Never kAuto. kNative: Paceline.
+Backend backend_of(const Spec& spec);
+
 /// How many replicas the gang has.
 int replica_count(const Spec& spec);
 

@@ -5,7 +5,6 @@
 
 #include "common/kube/api/kueue.hpp"
 #include "common/kube/api/object_version.hpp"
-#include "operator/api/schedulers/backend.hpp"
 #include "operator/observe/views.hpp"
 #include "operator/render/names.hpp"
 #include "operator/render/workload.hpp"

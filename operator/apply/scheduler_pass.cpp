@@ -5,7 +5,6 @@
 #include <exception>
 #include <utility>
 
-#include "operator/api/schedulers/backend.hpp"
 #include "operator/apply/kueue/workload.hpp"
 #include "operator/plan/placement/quota.hpp"
 #include "operator/plan/queue/scheduler.hpp"

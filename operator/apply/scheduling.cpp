@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "operator/api/elastic.hpp"
-#include "operator/api/schedulers/backend.hpp"
 #include "operator/api/template/containers.hpp"
 #include "operator/apply/agents.hpp"
 #include "operator/apply/kueue/workload.hpp"

@@ -6,8 +6,8 @@
 
 #include "common/contract/labels.hpp"
 #include "operator/api/elastic.hpp"
-#include "operator/api/schedulers/backend.hpp"
 #include "operator/api/parse.hpp"
+#include "operator/api/schedulers/backend.hpp"
 #include "operator/api/template/containers.hpp"
 #include "operator/api/validate.hpp"
 #include "operator/observe/project.hpp"
@@ -362,7 +362,7 @@ Result<JobView> project_job(std::string_view json) {
   if (job) {
     view->job = std::move(*job);
     api::size_as_placed(view->job.spec, view->status);
-    api::backend_as_placed(view->job.spec, view->status);
+    api::backend_as_placed(view->job.spec, view->status.placed() && view->status.pod_group.empty());
     view->errors = api::validate_for_cluster(view->job);
     view->fingerprint = api::fingerprint(view->job.spec);
   } else {

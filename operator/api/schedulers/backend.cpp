@@ -4,30 +4,9 @@
 #include <string>
 
 namespace paceline::api {
-namespace {
 
-/// "" if the template names none.
-std::string scheduler_name(const Role& role) {
-  const auto spec = role.pod_template.find("spec");
-  if (spec == role.pod_template.end() || !spec->is_object()) return "";
-  const auto name = spec->find("schedulerName");
-  return name != spec->end() && name->is_string() ? name->get<std::string>() : "";
-}
-
-/// Coscheduling is a plugin: its scheduler may have any name.
-Backend backend_named(std::string_view scheduler) {
-  return scheduler == "volcano" ? Backend::kVolcano : Backend::kNative;
-}
-
-}  // namespace
-
-Backend backend_of(const Spec& spec) {
-  if (spec.scheduling.backend != Backend::kAuto) return spec.scheduling.backend;
-  return spec.roles.empty() ? Backend::kNative : backend_named(scheduler_name(spec.roles.front()));
-}
-
-void backend_as_placed(Spec& spec, const JobStatus& status) {
-  if (status.placed() && status.pod_group.empty() && spec.scheduling.backend == Backend::kAuto)
+void backend_as_placed(Spec& spec, bool by_paceline) {
+  if (by_paceline && spec.scheduling.backend == Backend::kAuto)
     spec.scheduling.backend = Backend::kNative;
 }
 
@@ -36,7 +15,10 @@ void check_backend(const Spec& spec, FieldErrors& errors) {
   for (std::size_t i = 1; i < spec.roles.size(); ++i) {
     const std::string name = scheduler_name(spec.roles[i]);
     const std::string first = scheduler_name(spec.roles.front());
-    if (name == first || (backend == Backend::kNative && backend_named(name) == backend)) continue;
+    // Paceline pins each pod to its node, whatever scheduler binds it there.
+    if (name == first || spec.scheduling.backend == Backend::kNative ||
+        (backend == Backend::kNative && name != kVolcanosScheduler))
+      continue;
     errors.push_back({"spec.roles[" + std::to_string(i) + "].template.spec.schedulerName", name,
                       "is not the scheduler of the first role, and a gang has one",
                       first.empty() ? "remove it, or write it in every role"

@@ -4,17 +4,13 @@
 #pragma once
 
 #include "operator/api/field_error.hpp"
-#include "operator/api/status.hpp"
 #include "operator/api/training_job.hpp"
 
 namespace paceline::api {
 
-/// Never kAuto. kNative: Paceline.
-Backend backend_of(const Spec& spec);
-
 /// A placement that Paceline made stays its own: Auto then means Native, whatever the pod templates
-/// name.
-void backend_as_placed(Spec& spec, const JobStatus& status);
+/// name. `by_paceline`: there is such a placement.
+void backend_as_placed(Spec& spec, bool by_paceline);
 
 /// With another scheduler: appends an error for each field that only Paceline's placement obeys,
 /// and for roles that name several schedulers.

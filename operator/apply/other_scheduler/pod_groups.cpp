@@ -4,7 +4,6 @@
 #include <set>
 #include <string>
 
-#include "operator/api/schedulers/backend.hpp"
 #include "operator/apply/actuator.hpp"
 #include "operator/apply/controller.hpp"
 #include "operator/apply/kueue/workload.hpp"

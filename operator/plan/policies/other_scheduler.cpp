@@ -5,7 +5,6 @@
 // part is bound for gangTimeout is removed.
 #include <algorithm>
 
-#include "operator/api/schedulers/backend.hpp"
 #include "operator/plan/policies/policies.hpp"
 #include "operator/render/pod_group.hpp"
 
