@@ -441,6 +441,19 @@ def test_waiting_job_asks_for_nodes(kube: Kube) -> None:
         kube.delete("pods", SPACE, pod["metadata"]["name"], gracePeriodSeconds="0")
 
 
+def test_backend_says_who_chooses_the_nodes(kube: Kube) -> None:
+    """This cluster has no PodGroups, and the job waits for them until Paceline places it."""
+    handle = create(kube, "left", merged(BASE["spec"], {"scheduling": {"backend": "Volcano"}}))
+    refused = handle.wait_condition("Placed", "False", "SchedulerNotInstalled")
+    assert "podgroups.scheduling.volcano.sh" in refused["message"]
+    assert handle.pods() == []
+    for change in ({"suspend": True}, {"scheduling": {"backend": "Native"}}, {"suspend": False}):
+        kube.patch("trainingjobs", SPACE, "left", {"spec": change})
+    wait_pods(handle, "Paceline places it", 2)
+    assert all(pin_of(pod) for pod in handle.pods())
+    drop(handle)
+
+
 def test_required_leaf_is_waited_for(kube: Kube) -> None:
     """Two nodes are under two leaves, and then under one."""
 
