@@ -42,7 +42,7 @@ def cluster() -> Iterator[Cluster]:
             pass
     if not is_up:
         run([str(ROOT / "scripts" / "images")], timeout=900)
-        control.call("up", *([] if KEEP else ["--owner", str(os.getpid())]), timeout=300)
+        control.call("up", *([] if KEEP else ["--owner", str(os.getpid())]))
     try:
         if not is_up:
             control.call("load-image", *[archive(name) for name in IMAGES])

@@ -14,6 +14,8 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -61,6 +63,22 @@ class Cluster:
 
     def on_node(self, node: str, *command: str) -> str:
         return self.call("exec-node", node, *command)
+
+
+@contextmanager
+def own_cluster(images: list[str], keep: bool) -> Iterator[Cluster]:
+    """A cluster of two nodes that have these images. `keep`: one that is up already, which stays."""
+    control = Cluster()
+    run([str(ROOT / "scripts" / "images"), "pause", *images], timeout=900)
+    if not keep:
+        control.call("up", "--owner", str(os.getpid()))
+    try:
+        archives = [str(ROOT / "build" / "images" / f"{name}.tar") for name in images]
+        control.call("load-image", *archives)
+        yield control
+    finally:
+        if not keep:
+            control.call("down")
 
 
 class Operator:

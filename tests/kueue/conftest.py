@@ -24,10 +24,9 @@ from controller import Kueue  # noqa: E402
 from jobs import JobHandle, own_namespace  # noqa: E402
 from kube import Kube, Object  # noqa: E402
 from queues import POOL, Queue, make_flavor  # noqa: E402
-from testbed import Cluster, Operator, run  # noqa: E402
+from testbed import Cluster, Operator, own_cluster  # noqa: E402
 
 KEEP = os.environ.get("PACELINE_E2E_CLUSTER") == "keep"
-IMAGES = ["runtime", "busybox"]
 OPERATOR_FLAGS = ["--runtime-image", "paceline/runtime:dev", "--http-listen", "127.0.0.1:18080"]
 
 numbers = itertools.count(1)
@@ -35,17 +34,8 @@ numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    control = Cluster()
-    run([str(ROOT / "scripts" / "images"), "pause", *IMAGES], timeout=900)
-    if not KEEP:
-        control.call("up", "--owner", str(os.getpid()), timeout=300)
-    try:
-        archives = [str(ROOT / "build" / "images" / f"{name}.tar") for name in IMAGES]
-        control.call("load-image", *archives)
+    with own_cluster(["runtime", "busybox"], KEEP) as control:
         yield control
-    finally:
-        if not KEEP:
-            control.call("down")
 
 
 @pytest.fixture(scope="session")

@@ -42,7 +42,7 @@ def cluster() -> Iterator[Cluster]:
         yield control
         return
     run([str(ROOT / "scripts" / "images"), "pause", *IMAGES], timeout=900)
-    control.call("up", f"--nodes={NODES}", "--owner", str(os.getpid()), timeout=300)
+    control.call("up", f"--nodes={NODES}", "--owner", str(os.getpid()))
     try:
         archives = [str(ROOT / "build" / "images" / f"{name}.tar") for name in IMAGES]
         control.call("load-image", *archives, timeout=600)
