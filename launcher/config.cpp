@@ -137,7 +137,8 @@ Result<Config> read_config(const frameworks::Environment& environment) {
   config.start_stage = reader.integer(env::kStartStage);
   config.replica_index = reader.integer(env::kReplicaIndex);
   config.node_count = reader.integer(env::kNodeCount, true);
-  config.node_rank = reader.integer(env::kNodeRank, config.node_count - 1, true, 0);
+  config.spares = reader.integer(env::kSpares);
+  config.node_rank = reader.integer(env::kNodeRank, config.node_count + config.spares - 1, true, 0);
   config.incarnation = reader.integer(env::kIncarnation);
   config.pod_name = reader.text(env::kPodName);
   config.pod_ip = reader.text(env::kPodIp, true);

@@ -29,8 +29,9 @@ struct Config {
   contract::RoleKind kind = contract::RoleKind::kWorker;
   int start_stage = 0;
   int replica_index = 0;
-  int node_rank = 0;
+  int node_rank = 0;  // from node_count on: a spare
   int node_count = 1;
+  int spares = 0;
   int incarnation = 0;
   std::string pod_name;
   std::string pod_ip;

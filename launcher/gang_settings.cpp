@@ -51,7 +51,9 @@ rendezvous::MemberConfig member_of(const Config& config, std::uint16_t table_por
           .children = config.starts_one_process() ? 1 : 0,
           .startup_timeout = config.startup_timeout,
           .rank_zero_decides = config.rank_zero_decides,
-          .longest_save = config.grace / 5 * 4};  // the rest is for SIGTERM
+          .longest_save = config.grace / 5 * 4,  // the rest is for SIGTERM
+          .heartbeat_timeout = config.spares > 0 ? rendezvous::kHeartbeatTimeoutWithSpares
+                                                 : rendezvous::kHeartbeatTimeout};
 }
 
 Address server_of(const Config& config) {
@@ -67,6 +69,7 @@ rendezvous::GangConfig gang_of(const Config& config) {
   gang.job_uid = config.job_uid;
   gang.token = config.token;
   gang.node_count = config.node_count;
+  gang.spares = config.spares;
   gang.max_restarts = config.max_restarts;
   gang.backoff = config.backoff;
   gang.rules = config.failure_rules;

@@ -358,17 +358,19 @@ void Launcher::Impl::start_ranks(const rendezvous::StartRanks& start) {
   };
   rendezvous::RankTable table = start.table;
   rendezvous::name_hosts(table, config_.job_name, config_.subdomain);
-  auto planned = plan_start(plan_, config_, table, start.restarts);
+  Config config = config_;
+  config.node_rank = start.node_rank;
+  auto planned = plan_start(plan_, config, table, start.restarts);
   if (!planned) return not_started(planned.error());
   log_changes(planned->ranks, last_changes_, log_);
-  const auto& node = table.nodes[static_cast<std::size_t>(config_.node_rank)];
+  const auto& node = table.nodes[static_cast<std::size_t>(start.node_rank)];
   if (config_.framework == "Horovod" && !config_.passthrough) {
     if (auto served = horovod_.begin(table, node); !served) return not_started(served.error());
   }
   const auto [first, processes] = ranks_of(config_, node);
   const auto attempt = static_cast<std::uint32_t>(table.attempt);
-  collector_.begin_attempt(attempt, config_.node_rank, first, processes);
-  agent_.begin_attempt(attempt, config_.node_rank, first, processes);
+  collector_.begin_attempt(attempt, start.node_rank, first, processes);
+  agent_.begin_attempt(attempt, start.node_rank, first, processes);
   spans_.tell(table.attempt, planned->ranks.ranks);
   ranks_.start(planned->ranks.ranks);
   if (config_.uses_mpirun()) commands_.begin(table.attempt, std::move(planned->shell));

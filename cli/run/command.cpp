@@ -26,6 +26,7 @@
 #include "common/contract/env.hpp"
 #include "common/net/address.hpp"
 #include "common/net/ports.hpp"
+#include "operator/api/failure_policy.hpp"
 #include "operator/api/parse.hpp"
 #include "operator/api/validate.hpp"
 
@@ -194,6 +195,10 @@ std::expected<Inputs, int> read_inputs(const RunOptions& options) {
   errors.insert(errors.end(), refused.begin(), refused.end());
   if (!errors.empty()) return refuse(describe(*file, errors));
   inputs.job = *std::move(job);
+  if (inputs.job.spec.failure_policy.spares > 0) {
+    std::cerr << "[paceline] ignored, as a local run does not use it: failurePolicy.spares\n";
+    api::remove_spares(inputs.job.spec);
+  }
   if (inputs.job.metadata.uid.empty()) inputs.job.metadata.uid = random_hex();
   return inputs;
 }

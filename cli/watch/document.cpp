@@ -164,7 +164,8 @@ json job_document(const json& training_job) {
 int ranks_of(const api::Spec& spec) {
   int ranks = 0;
   for (const api::Role& role : spec.roles) {
-    if (contract::trains(role.kind)) ranks += role.replicas * api::processes_of(spec, role);
+    if (contract::trains(role.kind))
+      ranks += (role.replicas - role.spares) * api::processes_of(spec, role);
   }
   return ranks;
 }

@@ -50,9 +50,20 @@ inline constexpr Variable kNodeRank{
     "0",
     {},
     0,
-    99999};
-inline constexpr Variable kNodeCount{
-    "PACELINE_NODE_COUNT", "number of replicas in the gang", "1", {}, 1, 100000};
+    100015};
+inline constexpr Variable kNodeCount{"PACELINE_NODE_COUNT",
+                                     "number of replicas in the gang, spares not included",
+                                     "1",
+                                     {},
+                                     1,
+                                     100000};
+inline constexpr Variable kSpares{
+    "PACELINE_SPARES",
+    "replicas that stand by, with the node ranks from the node count on",
+    "0",
+    {},
+    0,
+    16};
 inline constexpr Variable kIncarnation{"PACELINE_INCARNATION",
                                        "number of pods that this replica had before this one",
                                        "0",
@@ -389,6 +400,7 @@ inline constexpr std::array kAll{kSettings,
                                  kReplicaIndex,
                                  kNodeRank,
                                  kNodeCount,
+                                 kSpares,
                                  kIncarnation,
                                  kPodName,
                                  kPodIp,

@@ -77,6 +77,7 @@ void set_common(const Process& process, Variables& variables) {
   variables.set(env::kTelemetrySocket.name, setting.telemetry_socket);
   variables.unset(std::string(env::kSaveRequest.name));  // of a launcher around this one
   if (!setting.save_request.empty()) variables.set(env::kSaveRequest.name, setting.save_request);
+  variables.set(env::kNodeRank.name, process.node.node_rank);  // a spare was started with another
   variables.set(env::kAttempt.name, process.table.attempt);
   variables.set(env::kRestarts.name, process.restarts);
 

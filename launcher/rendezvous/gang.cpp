@@ -30,8 +30,10 @@ Gang::Gang(GangConfig config)
     : config_(std::move(config)),
       attempt_(config_.attempt),
       restarts_(config_.restarts),
-      members_(static_cast<std::size_t>(config_.node_count)),
-      summaries_(static_cast<std::size_t>(config_.node_count)) {}
+      members_(places() + static_cast<std::size_t>(config_.spares)),
+      seat_of_rank_(members_.size(), -1),
+      vacated_(places(), false),
+      summaries_(places()) {}
 
 std::vector<telemetry::RankSummary> Gang::ranks() const {
   std::vector<telemetry::RankSummary> all;
@@ -44,22 +46,22 @@ std::vector<telemetry::RankSummary> Gang::ranks() const {
 
 std::vector<int> Gang::missing() const {
   std::vector<int> ranks;
-  for (std::size_t place = 0; phase_ == GangPhase::kRunning && place < members_.size(); ++place) {
-    if (!members_[place]) ranks.push_back(static_cast<int>(place));
+  if (phase_ != GangPhase::kRunning) return ranks;
+  for (std::size_t rank = 0; rank < seat_of_rank_.size(); ++rank) {
+    if (seat_of_rank_[rank] < 0) ranks.push_back(static_cast<int>(rank));
   }
   return ranks;
 }
 
 const Gang::Member* Gang::member_of(ConnectionId id) const {
-  const auto found = node_rank_of_.find(id);
-  return found == node_rank_of_.end() ? nullptr
-                                      : &*members_[static_cast<std::size_t>(found->second)];
+  const auto found = seat_of_.find(id);
+  return found == seat_of_.end() ? nullptr : &*members_[static_cast<std::size_t>(found->second)];
 }
 
 std::vector<ConnectionId> Gang::connections() const {
   std::vector<ConnectionId> all;
-  all.reserve(node_rank_of_.size());
-  for (const auto& member : members_) {
+  all.reserve(places());
+  for (const auto& member : placed()) {
     if (member) all.push_back(member->connection);
   }
   return all;
@@ -92,6 +94,7 @@ GangActions Gang::on_message(ConnectionId from, const Message& message, SteadyTi
   }
   member->last_received = now;
   const bool running = phase_ == GangPhase::kRunning;
+  if (!has_place(*member)) return take();
   if (const auto* beat = std::get_if<Heartbeat>(&message)) {
     auto& ranks = summaries_[static_cast<std::size_t>(member->hello.node.node_rank)];
     ranks = beat->ranks;
@@ -157,13 +160,16 @@ std::optional<std::string> Gang::reason_to_refuse(const Hello& hello) const {
   if (!same_secret(hello.token, config_.token)) return "the token is not this job's";
   if (hello.job_uid != config_.job_uid)
     return "this is job " + config_.job_uid + ", not " + hello.job_uid;
-  if (hello.node.node_rank >= config_.node_count) {
+  const auto rank = static_cast<std::size_t>(hello.node.node_rank);
+  if (rank >= members_.size()) {
     return "node rank " + std::to_string(hello.node.node_rank) + " is not below the node count " +
-           std::to_string(config_.node_count);
+           std::to_string(members_.size());
   }
-  const auto& current = members_[static_cast<std::size_t>(hello.node.node_rank)];
-  if (current && current->hello.node.incarnation > hello.node.incarnation) {
-    return "incarnation " + std::to_string(current->hello.node.incarnation) + " of node rank " +
+  const int seat = seat_of_rank_[rank];
+  const int incarnation =
+      seat < 0 ? 0 : members_[static_cast<std::size_t>(seat)]->hello.node.incarnation;
+  if (incarnation > hello.node.incarnation) {
+    return "incarnation " + std::to_string(incarnation) + " of node rank " +
            std::to_string(hello.node.node_rank) + " has taken over";
   }
   return std::nullopt;
@@ -176,30 +182,39 @@ void Gang::hello(ConnectionId from, const Hello& hello, SteadyTime now) {
     actions_.emplace_back(CloseConnection{from});
     return;
   }
-  const int node_rank = hello.node.node_rank;
-  auto& place = members_[static_cast<std::size_t>(node_rank)];
-  if (node_rank_of_.contains(from)) return;
-  if (place) {
-    const ConnectionId old = place->connection;
-    if (place->hello.node.incarnation < hello.node.incarnation)
+  if (seat_of_.contains(from)) return;
+  int& seat_of_rank = seat_of_rank_[static_cast<std::size_t>(hello.node.node_rank)];
+  if (seat_of_rank >= 0) {
+    const Member& before = *members_[static_cast<std::size_t>(seat_of_rank)];
+    const ConnectionId old = before.connection;
+    if (before.hello.node.incarnation < hello.node.incarnation)
       send(old, Refused{"a newer incarnation has taken over"});
     actions_.emplace_back(CloseConnection{old});
-    lose_member(node_rank, "has connected anew", now);
+    lose_member(seat_of_rank, "has connected anew", now);
   }
-  place = Member{.connection = from, .hello = hello, .last_received = now};
-  node_rank_of_[from] = node_rank;
-  ++gathered_;
+  seat_of_rank = seat_for(hello);
+  auto& seat = members_[static_cast<std::size_t>(seat_of_rank)];
+  seat = Member{
+      .connection = from, .hello = hello, .own_rank = hello.node.node_rank, .last_received = now};
+  seat->hello.node.node_rank = seat_of_rank;
+  seat_of_[from] = seat_of_rank;
+  last_join_ = now;
   restarts_ = std::max(restarts_, hello.restarts);
+  if (has_place(*seat)) ++gathered_;
   if (finished()) {
     send(from, finish_message_);
     return;
   }
-  log_join(*place);
-  if (phase_ == GangPhase::kRunning) {
-    next_attempt_ = std::max(next_attempt_, hello.attempt);
-    return join_alone(*place, now);
+  const bool running = phase_ == GangPhase::kRunning;
+  (running ? next_attempt_ : attempt_) =
+      std::max(running ? next_attempt_ : attempt_, hello.attempt);
+  if (!has_place(*seat)) {
+    stand_by(*seat);
+    fill_places(now);
+  } else {
+    log_join(*seat);
+    if (running) return join_alone(*seat, now);
   }
-  attempt_ = std::max(attempt_, hello.attempt);
   try_start(now);
 }
 
@@ -213,6 +228,12 @@ void Gang::log_join(const Member& member) {
 
 void Gang::lose_member(int node_rank, const std::string& why, SteadyTime now) {
   auto& place = members_[static_cast<std::size_t>(node_rank)];
+  seat_of_.erase(place->connection);
+  seat_of_rank_[static_cast<std::size_t>(place->own_rank)] = -1;
+  if (!has_place(*place)) {
+    log(place->hello.node.pod_name + ", which stood by, " + why);
+    return place.reset();
+  }
   const bool alone = fails_alone(place->hello.node.kind);
   const std::string who =
       "node rank " + std::to_string(node_rank) + " (" + place->hello.node.pod_name + ") ";
@@ -228,8 +249,8 @@ void Gang::lose_member(int node_rank, const std::string& why, SteadyTime now) {
   }
   const ConnectionId connection = place->connection;
   stacks_awaited_.erase(connection);
-  node_rank_of_.erase(connection);
   place.reset();
+  vacated_[static_cast<std::size_t>(node_rank)] = true;
   if (finished()) return;
   // If another rank has reported a lost peer, this member is that peer.
   if (phase_ == GangPhase::kRunning && alone && !stop_at_) {
@@ -242,6 +263,7 @@ void Gang::lose_member(int node_rank, const std::string& why, SteadyTime now) {
     restart(now);
   }
   conclude_failure(now);
+  fill_places(now);
 }
 
 void Gang::finish(Verdict verdict, std::string message) {
@@ -249,7 +271,7 @@ void Gang::finish(Verdict verdict, std::string message) {
   log("job " + std::string(to_string(phase_)) + ": " + message);
   finish_message_ = Finish{verdict, attempt_, restarts_, std::move(message),
                            verdict == Verdict::kFailed ? culprit() : std::nullopt};
-  send_all(connections(), finish_message_);
+  send_all(everyone(), finish_message_);
 }
 
 void Gang::log_stragglers(SteadyTime now) {
@@ -258,7 +280,7 @@ void Gang::log_stragglers(SteadyTime now) {
   if (!first_done_) first_done_ = now;
   if (now - *first_done_ < kStragglerWarning) return;
   std::string late;
-  for (const auto& member : members_) {
+  for (const auto& member : placed()) {
     if (late.size() > kLongestList) break;
     if (decides(*member) && !member->done)
       late += (late.empty() ? "" : ", ") + member->hello.node.pod_name;
@@ -277,20 +299,21 @@ GangActions Gang::on_closed(ConnectionId id, SteadyTime now) {
 }
 
 GangActions Gang::on_tick(SteadyTime now) {
-  for (std::size_t node_rank = 0; node_rank < members_.size(); ++node_rank) {
-    auto& member = members_[node_rank];
+  for (std::size_t seat = 0; seat < members_.size(); ++seat) {
+    auto& member = members_[seat];
     if (member && phase_ == GangPhase::kRunning) tick_alone(*member, now);
-    if (!member || now - member->last_received <= kHeartbeatTimeout) continue;
+    if (!member || now - member->last_received <= heartbeat_timeout()) continue;
     actions_.emplace_back(CloseConnection{member->connection});
-    lose_member(static_cast<int>(node_rank),
-                "has been silent for " + std::to_string(kHeartbeatTimeout.count()) + " s", now);
+    lose_member(static_cast<int>(seat),
+                "has been silent for " + std::to_string(heartbeat_timeout().count()) + " s", now);
   }
   if (now - last_heartbeat_ >= kHeartbeatInterval) {
     last_heartbeat_ = now;
-    send_all(connections(), Heartbeat{});
+    send_all(everyone(), Heartbeat{});
   }
   if (stop_at_ && now >= *stop_at_) stop_for_failure(now);
   log_stragglers(now);
+  fill_places(now);
   try_start(now);
   return take();
 }

@@ -11,6 +11,9 @@
 // it is lost, the others go on, and it starts again when it is back. Both happen within the
 // attempt, and the others keep their rank table. Members that fail together cost one restart.
 //
+// There may be more members than places (GangConfig::spares). Those without one stand by, and the
+// place of a lost member is theirs at once (gang/spares.cpp).
+//
 // Rules may say otherwise (GangConfig::rules). They are asked once the culprit is known.
 //
 // The culprit is chosen after every member has reported its failures, because a survivor may exit
@@ -33,6 +36,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -47,6 +51,10 @@ namespace paceline::rendezvous {
 
 inline constexpr std::chrono::seconds kHeartbeatInterval{2};
 inline constexpr std::chrono::seconds kHeartbeatTimeout{10};
+/// The same in a gang with spares, which need not wait for the lost member to come back.
+inline constexpr std::chrono::seconds kHeartbeatTimeoutWithSpares{6};
+/// A spare takes a place that nobody has come to when all others have been taken for this long.
+inline constexpr std::chrono::seconds kSpareWait{10};
 /// The ranks of a gang should end together. A rank that runs this much longer than the first is
 /// named in the log, because a program may hang while it exits.
 inline constexpr std::chrono::seconds kStragglerWarning{60};
@@ -94,7 +102,8 @@ std::string_view to_string(GangPhase phase);
 struct GangConfig {
   std::string job_uid;
   std::string token;
-  int node_count = 1;
+  int node_count = 1;  // places, which the node ranks number
+  int spares = 0;      // members beyond the places
   int max_restarts = 0;
   std::chrono::nanoseconds backoff{0};
   std::vector<failure::Rule> rules;  // what follows from the failure of a rank
@@ -131,7 +140,8 @@ class Gang {
   /// Grows with every change of the table.
   int table_version() const { return table_version_; }
   int expected() const { return config_.node_count; }
-  /// Node ranks that are lost while the others go on; empty while the gang gathers.
+  /// Members that are lost while the others go on, by the node ranks that they were started with;
+  /// empty while the gang gathers.
   std::vector<int> missing() const;
   bool is_member(ConnectionId id) const { return member_of(id) != nullptr; }
   std::optional<Culprit> culprit() const {
@@ -166,7 +176,8 @@ class Gang {
   };
   struct Member {
     ConnectionId connection;
-    Hello hello;
+    Hello hello;                  // with the node rank of its seat
+    int own_rank;                 // the node rank that it was started with
     bool alive = false;           // ranks of some attempt may be alive in that pod
     bool stop_requested = false;  // was told to stop and has not answered yet
     bool done = false;            // only of members that decide
@@ -236,9 +247,28 @@ class Gang {
   void set(Member& member, bool Member::* flag, int& tally, bool value);
   std::string table_source(int node_rank) const;
   std::optional<std::string> reason_to_refuse(const Hello& hello) const;
+  int seat_for(const Hello& hello) const;
+  void stand_by(const Member& member);
+  void fill_places(SteadyTime now);
+  void take_place(int seat, int place);
+  bool has_place(const Member& member) const {
+    return member.hello.node.node_rank < config_.node_count;
+  }
+  std::chrono::seconds heartbeat_timeout() const {
+    return config_.spares > 0 ? kHeartbeatTimeoutWithSpares : kHeartbeatTimeout;
+  }
+  /// The members that have places, as far as they are here.
+  std::span<std::optional<Member>> placed() { return std::span(members_).first(places()); }
+  std::span<const std::optional<Member>> placed() const {
+    return std::span(members_).first(places());
+  }
+  std::size_t places() const { return static_cast<std::size_t>(config_.node_count); }
 
   const Member* member_of(ConnectionId id) const;
+  /// Of the members that have places.
   std::vector<ConnectionId> connections() const;
+  /// Of those that stand by, too.
+  std::vector<ConnectionId> everyone() const;
   void send(ConnectionId to, Message message) {
     actions_.emplace_back(SendTo{to, std::move(message)});
   }
@@ -271,8 +301,12 @@ class Gang {
   Finish finish_message_;
   RankTable table_;
   int table_version_ = 0;
-  std::vector<std::optional<Member>> members_;  // by node rank
-  std::unordered_map<ConnectionId, int> node_rank_of_;
+  // By seat. The first are the places, by node rank; on the others spares stand by.
+  std::vector<std::optional<Member>> members_;
+  std::unordered_map<ConnectionId, int> seat_of_;
+  std::vector<int> seat_of_rank_;  // by the node rank that a member was started with; -1: not here
+  std::vector<bool> vacated_;      // by place: its member was lost
+  SteadyTime last_join_{};
   // how many members decide, and the stages whose processes may run
   int deciding_ = 0;
   bool has_launcher_ = false;

@@ -64,6 +64,7 @@ MemberActions Member::on_disconnected(const std::string& why, SteadyTime now) {
     leave();
     return take();
   }
+  if (std::exchange(stands_by_, false)) idle_since_ = now;
   last_trouble_ = why;
   if (was_up)
     act(LogLine{"lost rank 0's launcher (" + why + ")" +
@@ -86,8 +87,11 @@ MemberActions Member::on_message(const Message& message, SteadyTime now) {
       act(LogLine{"ignored a start while ranks of another attempt are here"});
       return take();
     }
+    if (std::exchange(stands_by_, false)) idle_since_ = now;
     starting_ = Starting{*start, std::nullopt};
     if (!start->table_from.empty()) act(FetchTable{start->attempt, start->table_from});
+  } else if (std::holds_alternative<StandBy>(message)) {
+    stands_by_ = true;
   } else if (const auto* table = std::get_if<Table>(&message)) {
     take_table(table->table);
   } else if (const auto* next = std::get_if<StartStage>(&message)) {
@@ -153,8 +157,9 @@ void Member::start_if_due() {
   const RankTable table = *std::move(starting_->table);
   starting_.reset();
   const Node& own = config_.hello.node;
-  const auto place = static_cast<std::size_t>(own.node_rank);
-  if (place >= table.nodes.size() || table.nodes[place].node_rank != own.node_rank ||
+  const int node_rank = start.node_rank >= 0 ? start.node_rank : own.node_rank;
+  const auto place = static_cast<std::size_t>(node_rank);
+  if (place >= table.nodes.size() || table.nodes[place].node_rank != node_rank ||
       table.nodes[place].processes != own.processes) {
     act(LogLine{"ignored a start that does not fit this replica"});
     return;
@@ -171,7 +176,7 @@ void Member::start_if_due() {
   reported_ = false;
   saving_since_.reset();
   runs_rank_zero_ = table.world_size > 0 && table.nodes[place].first_rank == 0;
-  act(StartRanks{start.restarts, table});
+  act(StartRanks{start.restarts, table, node_rank});
   if (stage < start.last_stage) act(SendMessage{Started{attempt_}});
 }
 
@@ -272,16 +277,16 @@ MemberActions Member::on_tick(SteadyTime now) {
     leave("; not all ranks saved within " + format_duration(config_.longest_save));
     return take();
   }
-  if (state_ != State::kRunning && now - idle_since_ > config_.startup_timeout) {
+  if (state_ != State::kRunning && !stands_by_ && now - idle_since_ > config_.startup_timeout) {
     end(outcome(End::kRendezvousTimeout,
                 "no gang within " + format_duration(config_.startup_timeout) +
                     " (PACELINE_STARTUP_TIMEOUT); last: " + last_trouble_));
     return take();
   }
-  if (link_ == Link::kUp && now - last_received_ > kHeartbeatTimeout) {
+  if (link_ == Link::kUp && now - last_received_ > config_.heartbeat_timeout) {
     act(DropServer{});
-    auto lost =
-        on_disconnected("silent for " + std::to_string(kHeartbeatTimeout.count()) + " s", now);
+    auto lost = on_disconnected(
+        "silent for " + std::to_string(config_.heartbeat_timeout.count()) + " s", now);
     return lost;
   }
   const bool some_exited = exited_ > 0 && exited_ < children();

@@ -73,6 +73,7 @@ struct FetchTable {
 struct StartRanks {
   int restarts;
   RankTable table;
+  int node_rank;  // of this replica in the table; a spare's is that of the replica it stands in for
 };
 /// Stop all ranks of this replica. The caller reports on_all_stopped, at once if none is alive.
 struct StopRanks {
@@ -97,6 +98,7 @@ struct MemberConfig {
   bool rank_zero_decides = false;  // successPolicy: RankZero
   // how long a replica that was asked to end waits until ranks have saved
   std::chrono::nanoseconds longest_save{0};
+  std::chrono::seconds heartbeat_timeout = kHeartbeatTimeout;
 };
 
 class Member {
@@ -182,6 +184,7 @@ class Member {
   std::string last_trouble_ = "no connection was tried";
   std::optional<Starting> starting_;
   bool runs_rank_zero_ = false;  // of the training
+  bool stands_by_ = false;       // the server has told so, and no start came since
   std::optional<Leaving> leaving_;
   std::optional<SteadyTime> saving_since_;  // in this attempt
   std::optional<Outcome> ending_;

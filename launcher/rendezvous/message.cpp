@@ -37,13 +37,16 @@ json write(const Refused& refused) {
   return {{"type", "refused"}, {"reason", refused.reason}, {"protocol", refused.protocol}};
 }
 json write(const Start& start) {
-  return {{"type", "start"},
-          {"attempt", start.attempt},
-          {"restarts", start.restarts},
-          {"tableFrom", start.table_from},
-          {"stage", start.stage},
-          {"lastStage", start.last_stage}};
+  json object = {{"type", "start"},
+                 {"attempt", start.attempt},
+                 {"restarts", start.restarts},
+                 {"tableFrom", start.table_from},
+                 {"stage", start.stage},
+                 {"lastStage", start.last_stage}};
+  if (start.node_rank >= 0) object["nodeRank"] = start.node_rank;
+  return object;
 }
+json write(const StandBy&) { return {{"type", "standBy"}}; }
 json write(const StartStage& next) {
   return {{"type", "startStage"}, {"attempt", next.attempt}, {"stage", next.stage}};
 }
@@ -217,7 +220,10 @@ Result<Message> parse_message(std::string_view text, Sender sender) {
     Start start{
         read_attempt(fields), static_cast<int>(fields.integer("restarts", 0, kMostAttempts)),
         fields.text("tableFrom", 64), read_stage(fields, "stage"), read_stage(fields, "lastStage")};
+    start.node_rank = fields.optional_integer("nodeRank", 0, kMostNodes - 1).value_or(-1);
     message = std::move(start);
+  } else if (type == "standBy") {
+    message = StandBy{};
   } else if (type == "startStage") {
     message = StartStage{read_attempt(fields), read_stage(fields, "stage")};
   } else if (type == "started") {

@@ -46,7 +46,10 @@ struct Start {
   std::string table_from;  // ip:port of the launcher to fetch the table from; "": rank 0 sends it
   int stage = 0;
   int last_stage = 0;  // members of lower stages answer with Started
+  int node_rank = -1;  // the place of a spare that stands in for another; -1: the member's own
 };
+/// The member has no place. It waits, for as long as it takes, until it stands in for another.
+struct StandBy {};
 /// All processes of lower stages were started: those of this stage start now.
 struct StartStage {
   int attempt = 0;
@@ -139,7 +142,7 @@ struct SavedStep {
   std::int64_t step = 0;
 };
 
-using Message = std::variant<Hello, Refused, Start, StartStage, Started, Table, NeedTable,
+using Message = std::variant<Hello, Refused, Start, StandBy, StartStage, Started, Table, NeedTable,
                              TableRequest, Failed, Stop, Stopping, Stopped, Done, Finish, Heartbeat,
                              CaptureStacks, CapturedStacks, OpenWindow, Save>;
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <utility>
 
 #include "operator/api/object_reader.hpp"
 #include "operator/api/roles.hpp"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr std::size_t kMostRules = 20;
 constexpr std::size_t kMostEntries = 32;
+constexpr int kMostSpares = 16;
 constexpr int kMostCode = 255;
 constexpr int kMostSignal = 64;
 
@@ -160,11 +162,42 @@ void read_failure_policy(const nlohmann::json& value, FailurePolicy& policy, Fie
     policy.max_restarts = static_cast<int>(*n);
   if (const auto n = reader.integer("maxDisruptions", 0, 10000))
     policy.max_disruptions = static_cast<int>(*n);
+  if (const auto n = reader.integer("spares", 0, kMostSpares)) policy.spares = static_cast<int>(*n);
   if (const auto time = reader.duration("backoff")) policy.backoff = *time;
   if (const auto time = reader.duration("gracePeriod")) policy.grace_period = *time;
   if (const auto time = reader.duration("forceDeleteAfter")) policy.force_delete_after = *time;
   policy.rules = read_rules(reader, errors);
   reader.finish();
+}
+
+void add_spares(Spec& spec, FieldErrors& errors) {
+  const int spares = spec.failure_policy.spares;
+  if (spares == 0 || spec.roles.empty()) return;
+  Role& last = spec.roles.back();
+  const auto refuse = [&](bool wrong, const std::string& problem, const char* remedy) {
+    if (wrong)
+      errors.push_back({"spec.failurePolicy.spares", std::to_string(spares), problem, remedy});
+  };
+  refuse(last.kind != RoleKind::kWorker,
+         "are pods of the last role, and role " + last.name + " is of kind " +
+             std::string(contract::to_string(last.kind)),
+         "write the role of kind Worker last, or remove spares");
+  refuse(workers_fail_alone(spec),
+         "take places at a restart of all ranks, which this job's "
+         "workers do not need: each is replaced alone",
+         "remove spares");
+  refuse(spec.elastic.has_value(), "cannot be combined with spec.elastic",
+         "remove one of them: an elastic job goes on with fewer replicas");
+  refuse(replica_count(spec) == 1, "cannot take the place of node rank 0, the job's only replica",
+         "remove spares, or give the role more replicas");
+  if (!errors.empty()) return;
+  last.replicas += spares;
+  last.spares = spares;
+}
+
+void remove_spares(Spec& spec) {
+  spec.failure_policy.spares = 0;
+  for (Role& role : spec.roles) role.replicas -= std::exchange(role.spares, 0);
 }
 
 void check_failure_rules(const Spec& spec, FieldErrors& errors) {

@@ -301,6 +301,7 @@ void read_spec(const nlohmann::json& value, Spec& spec, FieldErrors& errors) {
   }
   spec.managed_by = reader.string("managedBy", 253).value_or(std::string(contract::kManagedBy));
   reader.finish();
+  add_spares(spec, errors);
 }
 
 }  // namespace

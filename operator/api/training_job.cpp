@@ -101,6 +101,8 @@ int replica_count(const Spec& spec) {
   return count;
 }
 
+int place_count(const Spec& spec) { return replica_count(spec) - spec.failure_policy.spares; }
+
 std::string fingerprint(const Spec& spec) {
   nlohmann::json parts = {to_string(spec.framework.type), to_string(spec.framework.launcher),
                           spec.framework.processes_per_replica.value_or(0)};
@@ -112,6 +114,7 @@ std::string fingerprint(const Spec& spec) {
     if (role.kind != RoleKind::kWorker || role.processes || !role.start_after.empty())
       parts.push_back(
           {contract::to_string(role.kind), role.processes.value_or(0), role.start_after});
+    if (role.spares > 0) parts.push_back(role.spares);
   }
   // The PodGroup says these, too.
   if (const Backend backend = backend_of(spec); backend != Backend::kNative)

@@ -80,7 +80,8 @@ using contract::RoleKind;
 struct Role {
   std::string name;
   RoleKind kind = RoleKind::kWorker;
-  int replicas = 1;
+  int replicas = 1;  // the spares included
+  int spares = 0;    // the last ones, which stand by; only of the last role
   std::optional<int> processes;  // unset: see api::processes_of
   std::string start_after;       // name of a role; empty: starts with the gang
   nlohmann::json pod_template;   // {metadata, spec}
@@ -106,6 +107,7 @@ struct Scheduling {
 struct FailurePolicy {
   int max_restarts = 3;
   std::optional<int> max_disruptions;  // unset: unlimited
+  int spares = 0;
   std::chrono::nanoseconds backoff{0};
   std::chrono::nanoseconds grace_period = std::chrono::seconds(30);
   std::chrono::nanoseconds force_delete_after = std::chrono::minutes(5);
@@ -177,8 +179,11 @@ std::string scheduler_name(const Role& role);
 /// Never kAuto. kNative: Paceline.
 Backend backend_of(const Spec& spec);
 
-/// How many replicas the gang has.
+/// How many replicas the gang has, the spares included.
 int replica_count(const Spec& spec);
+
+/// How many of them have a place in the rank table at a time.
+int place_count(const Spec& spec);
 
 /// 16 hexadecimal digits that differ if the pods of two specs differ: roles with their templates,
 /// framework and network. The size of an elastic role is left out: a resize is no new spec. Fields

@@ -70,7 +70,8 @@ Environment replica_environment(const api::TrainingJob& job, const api::Replica&
     builder.set(env::kStartStage, stage);
   builder.set(env::kReplicaIndex, replica.index);
   builder.set(env::kNodeRank, replica.node_rank);
-  builder.set(env::kNodeCount, api::replica_count(spec));
+  builder.set(env::kNodeCount, api::place_count(spec));
+  if (spec.failure_policy.spares > 0) builder.set(env::kSpares, spec.failure_policy.spares);
   builder.set(env::kIncarnation, endpoints.incarnation);
   builder.set_unless_empty(env::kPodName, endpoints.pod_name);
   builder.set_unless_empty(env::kPodIp, endpoints.pod_ip);

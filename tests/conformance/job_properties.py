@@ -276,6 +276,9 @@ CASES: dict[str, Case] = {
     "failurePolicy.maxDisruptions": Case(
         0, 5, changes=ALWAYS, test="test_disruptions_have_a_bound"
     ),
+    "failurePolicy.spares": Case(
+        1, 2, look=setting("SPARES"), seen=("1", "2"), needs=more_roles("second")
+    ),
     "failurePolicy.rules[].name": Case(
         "one", "two", changes=QUEUED, look=rule("name"), seen=("one", "two"), needs=with_rule()
     ),

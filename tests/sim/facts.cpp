@@ -136,6 +136,9 @@ std::vector<MemberFacts> read_members(const json& spec, int elastic) {
     const int replicas = role.contains("replicas") ? number(at(role, "replicas")) : elastic;
     kinds.insert(kinds.end(), static_cast<std::size_t>(replicas), kind);
   }
+  const int spares = number(at(spec, "failurePolicy", "spares"));
+  if (spares > 0)
+    kinds.insert(kinds.end(), static_cast<std::size_t>(spares), contract::RoleKind::kWorker);
   const auto has = [&](contract::RoleKind kind) {
     return std::ranges::find(kinds, kind) != kinds.end();
   };
@@ -146,8 +149,9 @@ std::vector<MemberFacts> read_members(const json& spec, int elastic) {
   std::vector<MemberFacts> members;
   for (const contract::RoleKind kind : kinds) {
     // Node rank 0 hosts the rendezvous, whatever its role.
-    members.push_back({!members.empty() && contract::fails_alone(kind, servers, scheduler),
-                       contract::decides(kind, launcher), kind == contract::RoleKind::kEvaluator});
+    const bool alone = spares > 0 || contract::fails_alone(kind, servers, scheduler);
+    members.push_back({!members.empty() && alone, contract::decides(kind, launcher),
+                       kind == contract::RoleKind::kEvaluator});
   }
   return members;
 }
@@ -171,6 +175,7 @@ JobFacts read_job(const json& job) {
   facts.members =
       read_members(spec, facts.size > 0 ? facts.size : number(at(spec, "elastic", "replicas")));
   facts.replicas = static_cast<int>(facts.members.size());
+  facts.spares = number(at(spec, "failurePolicy", "spares"));
   facts.max_restarts = number(at(spec, "failurePolicy", "maxRestarts"));
   for (const json& rule : at(spec, "failurePolicy", "rules"))
     facts.oom_action = text(at(rule, "action"));

@@ -67,6 +67,7 @@ struct JobFacts {
   std::string uid;
   int replicas = 0;
   std::vector<MemberFacts> members;  // by node rank
+  int spares = 0;                    // so many of them stand by
   int max_restarts = 0;
   std::string oom_action;  // of its failure rule; empty: it has none
   std::string clean_pod_policy;
@@ -98,6 +99,8 @@ struct JobFacts {
   Features features;                            // of status.acceleration
 
   bool finished() const { return phase == "Succeeded" || phase == "Failed"; }
+  /// How many its launchers wait for.
+  int places() const { return replicas - spares; }
   MemberFacts member(int rank) const {
     const auto place = static_cast<std::size_t>(rank);
     return place < members.size() ? members[place] : MemberFacts{};

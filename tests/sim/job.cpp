@@ -37,7 +37,7 @@ json document_of(const JobShape& shape) {
   json roles = json::array();
   for (const RoleShape& role : shape.roles) roles.push_back(role_of(shape, role));
   if (roles.empty()) {
-    roles.push_back(role_of(shape, {.replicas = shape.replicas}));
+    roles.push_back(role_of(shape, {.replicas = shape.replicas - shape.spares}));
     roles[0]["name"] = "w";
   }
   json job = {
@@ -61,6 +61,7 @@ json document_of(const JobShape& shape) {
                                 {"maxReplicas", shape.most}};
     }
   }
+  if (shape.spares > 0) job["spec"]["failurePolicy"]["spares"] = shape.spares;
   if (!shape.backend.empty()) job["spec"]["scheduling"]["backend"] = shape.backend;
   if (shape.may_grow) job["spec"]["scheduling"]["provision"] = "Placeholders";
   if (shape.framework == "Custom") job["spec"]["framework"]["processesPerReplica"] = 1;

@@ -36,6 +36,7 @@ struct JobShape {
   bool may_grow = false;        // it asks for nodes by placeholders
   bool lacks_an_image = false;  // the image of the last role cannot be pulled
   std::string oom_action{};     // of a failure rule for containers out of memory; empty: no rule
+  int spares = 0;               // of the replicas, so many stand by
   int fewest = 0;               // above 0: its workers are elastic, and not fewer than these
   int wanted = 0;               // of an elastic job
   int most = 0;

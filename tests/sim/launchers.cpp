@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -158,6 +159,20 @@ std::map<std::string, Launchers::Members> Launchers::present() const {
   return gangs;
 }
 
+/// A member that is lost leaves its place to a spare, and all ranks start anew.
+void Launchers::follow_with_spares(const std::string& uid, Gang& gang, const JobFacts& job,
+                                   const Members& members) {
+  const bool hosted = std::ranges::count(members, 0, &PodFacts::rank) > 0;
+  const bool enough = hosted && static_cast<int>(members.size()) >= job.places();
+  if (gang.trains && enough && members.size() < gang.here) {
+    ++gang.attempt;
+    gang.restarts_now = true;
+    chaos_.laws.on_restart(uid, gang.attempt);
+  }
+  gang.here = members.size();
+  gang.trains = enough;
+}
+
 /// Notes which gangs have become complete, and which have lost a member that all wait for.
 std::map<std::string, Launchers::Members> Launchers::follow() {
   auto gangs = present();
@@ -165,11 +180,11 @@ std::map<std::string, Launchers::Members> Launchers::follow() {
     const auto members = gangs.find(uid);
     const JobFacts* job =
         members == gangs.end() ? nullptr : chaos_.laws.facts().job_of(*members->second.front());
-    const auto other_size = [&](const PodFacts* pod) {
-      return pod->gang != static_cast<int>(job->members.size());
-    };
+    const auto other_size = [&](const PodFacts* pod) { return pod->gang != job->places(); };
     if (job == nullptr || std::ranges::any_of(members->second, other_size)) {
       gang.trains = false;  // those of the former size wait to be stopped
+    } else if (job->spares > 0) {
+      follow_with_spares(uid, gang, *job, members->second);
     } else if (members->second.size() == job->members.size()) {
       gang.trains = true;
     } else {
@@ -190,7 +205,7 @@ std::map<std::string, Launchers::Members> Launchers::training_gangs() {
     if (!gangs_[uid].trains) return true;
     const JobFacts& job = *chaos_.laws.facts().job_of(*members.front());
     const auto decides = [&](const PodFacts* pod) { return job.member(pod->rank).decides; };
-    return std::ranges::count_if(members, decides) !=
+    return std::ranges::count_if(members, decides) + job.spares <
            std::ranges::count(job.members, true, &MemberFacts::decides);
   });
   return gangs;
@@ -294,16 +309,17 @@ Result<std::string> Launchers::summary(const std::string& pod_ip) {
   const bool gathered = members != gangs.end() && !members->second.empty();
   const JobFacts* known = gathered ? chaos_.laws.facts().job_of(*members->second.front()) : nullptr;
   const std::string& verdict = gang->second.verdict;
+  const bool trains = gang->second.trains && !std::exchange(gang->second.restarts_now, false);
   gang->second.seconds += kSecondsBetweenLooks;
   return json{{"version", 1},
-              {"phase", !verdict.empty()      ? verdict
-                        : gang->second.trains ? "Running"
-                                              : "Restarting"},
+              {"phase", !verdict.empty() ? verdict
+                        : trains         ? "Running"
+                                         : "Restarting"},
               {"attempt", gang->second.attempt},
               {"restarts", gang->second.restarts},
               {"goodput", {{"seconds", gang->second.seconds}}},
               {"gathered", gathered ? members->second.size() : 0},
-              {"expected", known != nullptr ? known->members.size() : 0}}
+              {"expected", known != nullptr ? known->places() : 0}}
       .dump();
 }
 

@@ -2,9 +2,10 @@
 // Launchers: plays the scheduler, the kubelets, and the launchers inside the pods. A container is
 // reported as ended before its pod's phase is. The ranks of a gang restart in place while the
 // budget lasts. A gang trains from the moment when it is complete until it loses a member that is
-// not replaced alone. A gang that trains may end when all members that decide are there, one pod
-// after the other. A launcher whose gang ended without it waits for ever, because no startup
-// timeout helps the operator here. Only if an image is missing, those that wait may give up.
+// not replaced alone. With spares, it starts anew without those that are lost while enough are
+// left. A gang that trains may end when all members that decide are there, one pod after the other.
+// A launcher whose gang ended without it waits for ever, because no startup timeout helps the
+// operator here. Only if an image is missing, those that wait may give up.
 //
 // Cluster and chaos must outlive it. One thread.
 #pragma once
@@ -49,8 +50,10 @@ class Launchers {
     int attempt = 0;
     int restarts = 0;
     bool trains = false;
-    int seconds = 0;      // that rank 0's launcher has accounted for
-    std::string verdict;  // as the launcher of node rank 0 knows it; empty: none yet
+    std::size_t here = 0;       // of its members, if it has spares
+    bool restarts_now = false;  // and says so when it is asked next
+    int seconds = 0;            // that rank 0's launcher has accounted for
+    std::string verdict;        // as the launcher of node rank 0 knows it; empty: none yet
   };
   struct End {
     int exit_code = 0;
@@ -64,6 +67,8 @@ class Launchers {
   void bind_groups(std::map<std::string, int>& used, Bindings& bound);
   std::map<std::string, Members> present() const;
   std::map<std::string, Members> follow();
+  void follow_with_spares(const std::string& uid, Gang& gang, const JobFacts& job,
+                          const Members& members);
   std::map<std::string, Members> training_gangs();
   bool runs(const PodFacts& pod) const;
   void give_up();

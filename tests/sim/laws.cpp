@@ -281,6 +281,10 @@ void Laws::on_failure(const std::string& uid, int attempt) {
   attempts_[uid] = std::max(attempts_[uid], attempt);
 }
 
+void Laws::on_restart(const std::string& uid, int attempt) {
+  attempts_[uid] = std::max(attempts_[uid], attempt);
+}
+
 void Laws::on_training(const std::string& uid, bool trains) {
   if (trains) {
     gathered_.insert(uid);
@@ -338,6 +342,7 @@ void Laws::check_alone(const JobFacts& before, const JobFacts& after) {
       std::ranges::any_of(after.members, [](const MemberFacts& member) { return member.alone; });
   // Of two leaders, the older one believes what rank 0's launcher told it long ago.
   if (!loners || !expect_room_) return;
+  if (after.spares > 0) return check_spares(before, after);
   const bool stays = !before.nodes.empty() && !after.nodes.empty() && !starts_anew(before, after);
   // A replacement must not run another spec than the rest, so all start again by the new one.
   if (!stays || before.edited || after.edited) {
@@ -354,6 +359,14 @@ void Laws::check_alone(const JobFacts& before, const JobFacts& after) {
              holds_together(after)) {
     training_.insert(after.uid);
   }
+}
+
+/// A gang that trains without its lost members is not taken back because no node takes them.
+void Laws::check_spares(const JobFacts& before, const JobFacts& after) {
+  const bool lost_its_place = !before.nodes.empty() && after.nodes.empty();
+  if (lost_its_place && gathered_.contains(after.uid) && before.running &&
+      (after.reason == "NoReplacementNode" || after.reason == "BindTimeout"))
+    report(Law::kGoesAlone, after.name + " trains and is queued again: " + after.message);
 }
 
 void Laws::check_job(const JobFacts& before, const JobFacts& after) {

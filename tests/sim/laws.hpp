@@ -77,6 +77,8 @@ class Laws {
   void on_change(const kube::FakeCluster::Sight& sight);
   /// The operator asks to delete a pod.
   void on_delete(const std::string& name, const std::string& uid, bool force);
+  /// A gang starts anew in its pods, and nobody is to blame.
+  void on_restart(const std::string& uid, int attempt);
   /// The API server refuses to create this pod.
   void on_refusal(const nlohmann::json& pod);
   /// A pod's container was killed for want of memory, or the pod exceeded a limit of its own.
@@ -103,6 +105,7 @@ class Laws {
   void check_job(const JobFacts& before, const JobFacts& after);
   void check_restarts(const JobFacts& before, const JobFacts& after);
   void check_alone(const JobFacts& before, const JobFacts& after);
+  void check_spares(const JobFacts& before, const JobFacts& after);
   bool holds_together(const JobFacts& job) const;
   void follow(const PodFacts& pod, bool gone);
   void check_room(const std::string& node, bool with_foreign);

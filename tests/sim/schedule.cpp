@@ -87,6 +87,9 @@ class Schedule {
     if ((seed_ + static_cast<std::uint64_t>(number)) % 5 == 2 && rates_.grow == 0 &&
         !shape.one_leaf && shape.fewest == 0)
       shape.backend = "Volcano";
+    if ((seed_ + static_cast<std::uint64_t>(number)) % 7 == 3 && shape.roles.empty() &&
+        shape.fewest == 0 && shape.replicas > 2)
+      shape.spares = 1 + static_cast<int>(seed_ % 2 == 0 && shape.replicas > 3);
     shape.lacks_an_image = rates_.bad_image > 0 && pick(100) < rates_.bad_image * 100;
     return shape;
   }

@@ -148,7 +148,7 @@ void Gang::restart(SteadyTime not_before) {
   burst_at_.reset();
   saving_.reset();
   std::vector<ConnectionId> to;
-  for (auto& member : members_) {
+  for (auto& member : placed()) {
     if (!member) continue;
     member->stop_alone_at.reset();
     member->start_alone_at.reset();

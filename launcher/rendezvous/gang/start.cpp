@@ -13,8 +13,8 @@ void Gang::try_start(SteadyTime now) {
   if (collecting_failures_ || now < not_before_) return;
   if (gathered_ < config_.node_count || alive_ > 0) return;
   std::vector<Node> nodes;
-  nodes.reserve(members_.size());
-  for (const auto& member : members_) nodes.push_back(member->hello.node);
+  nodes.reserve(places());
+  for (const auto& member : placed()) nodes.push_back(member->hello.node);
   table_ = make_rank_table(attempt_, config_.master_port(attempt_), std::move(nodes));
   if (config_.port_base) table_.port_base = config_.port_base(processes_in(table_));
   ++table_version_;
@@ -25,20 +25,24 @@ void Gang::try_start(SteadyTime now) {
   first_done_.reset();
   stragglers_logged_ = false;
   stop_at_.reset();
-  std::vector<ConnectionId> direct;
-  for (auto& member : members_) {
+  std::vector<ConnectionId> direct;  // are sent the table from here
+  std::vector<ConnectionId> alike;   // get one message
+  for (auto& member : placed()) {
     set(*member, &Member::alive, alive_, true);
     set(*member, &Member::stop_requested, stopping_members_, false);
     set(*member, &Member::done, done_, false);
     member->failed = false;
-    std::string source = table_source(member->hello.node.node_rank);
-    if (source.empty()) {
-      direct.push_back(member->connection);
+    const int place = member->hello.node.node_rank;
+    std::string source = table_source(place);
+    if (source.empty()) direct.push_back(member->connection);
+    if (source.empty() && member->own_rank == place) {
+      alike.push_back(member->connection);
     } else {
-      send(member->connection, Start{attempt_, restarts_, std::move(source), stage_, last_stage_});
+      send(member->connection, Start{attempt_, restarts_, std::move(source), stage_, last_stage_,
+                                     member->own_rank == place ? -1 : place});
     }
   }
-  send_all(direct, Start{attempt_, restarts_, "", stage_, last_stage_});
+  send_all(std::move(alike), Start{attempt_, restarts_, "", stage_, last_stage_});
   actions_.emplace_back(SendTable{std::move(direct)});
 }
 
@@ -51,8 +55,8 @@ void Gang::begin_stages() {
   has_scheduler_ = has(contract::RoleKind::kScheduler);
   deciding_ = 0;
   unstarted_.fill(0);
-  started_.assign(members_.size(), false);
-  for (const auto& member : members_) {
+  started_.assign(places(), false);
+  for (const auto& member : placed()) {
     deciding_ += decides(*member) ? 1 : 0;
     ++unstarted_[static_cast<std::size_t>(member->hello.start_stage)];
   }
@@ -72,7 +76,7 @@ void Gang::started(const Member& member) {
   while (stage_ < last_stage_ && unstarted_[static_cast<std::size_t>(stage_)] == 0) ++stage_;
   if (stage_ == before) return;
   std::vector<ConnectionId> to;
-  for (const auto& other : members_) {
+  for (const auto& other : placed()) {
     if (other && other->hello.start_stage == stage_) to.push_back(other->connection);
   }
   log("the replicas of stage " + std::to_string(before) + " have started: the " +

@@ -2,6 +2,9 @@
 // Replicas that fail alone: evaluators, and the workers of a job with parameter servers. Replacing
 // one is no new attempt of the gang, and the job stays Running. Node rank 0 hosts the rendezvous,
 // so its loss concerns all.
+//
+// So do the workers of a job with spares, while no more of them are away than there are spares: the
+// launchers start their ranks anew without the lost ones, and need no operator for that.
 #include <algorithm>
 
 #include "operator/api/roles.hpp"
@@ -10,21 +13,64 @@
 namespace paceline::plan {
 
 bool fails_alone(const api::Spec& spec, const api::Replica& replica) {
-  const api::RoleKind kind = spec.roles[static_cast<std::size_t>(replica.role)].kind;
+  const api::Role& role = spec.roles[static_cast<std::size_t>(replica.role)];
   return replica.node_rank != 0 &&
-         contract::fails_alone(kind, api::workers_fail_alone(spec), /*job_has_scheduler=*/false);
+         (role.spares > 0 || contract::fails_alone(role.kind, api::workers_fail_alone(spec),
+                                                   /*job_has_scheduler=*/false));
+}
+
+bool spares_suffice(const api::Spec& spec, const std::vector<ReplicaState>& replicas) {
+  const auto away = std::ranges::count_if(replicas, [&](const ReplicaState& state) {
+    const bool has_spares = spec.roles[static_cast<std::size_t>(state.replica.role)].spares > 0;
+    return has_spares && !is_present(state);
+  });
+  return away <= spec.failure_policy.spares;
+}
+
+bool does_without(const api::Spec& spec, const std::vector<const ReplicaState*>& lost) {
+  return static_cast<int>(lost.size()) <= spec.failure_policy.spares &&
+         std::ranges::all_of(
+             lost, [&](const ReplicaState* state) { return fails_alone(spec, state->replica); });
+}
+
+bool gathers_without(const Planner& planner, const std::vector<ReplicaState>& replicas) {
+  std::vector<const ReplicaState*> lost;
+  for (const ReplicaState& state : replicas) {
+    const Outcome outcome = state.judgement.outcome;
+    if (outcome == Outcome::kAbsent || outcome == Outcome::kLost || outcome == Outcome::kKilled)
+      lost.push_back(&state);
+  }
+  return !lost.empty() && planner.out.status.is(status::kPlaced, "Bound") &&
+         !planner.out.status.is_true(status::kRunning) && does_without(planner.spec, lost);
+}
+
+bool vacate_for_host(Planner& planner, const std::vector<ReplicaState>& replicas) {
+  if (planner.spec.failure_policy.spares == 0 || is_present(replicas.front()) ||
+      planner.in.memory.no_replacement_node.empty() ||
+      !std::ranges::all_of(replicas.begin() + 1, replicas.end(), is_present))
+    return false;
+  planner.remove(*replicas.back().pod);
+  return true;
 }
 
 bool trains_on(const Planner& planner, const std::vector<ReplicaState>& replicas) {
   const api::JobStatus& status = planner.out.status;
   const auto& summary = planner.in.memory.summary;
-  if (!status.is_true(status::kRunning) || status.is_true(status::kRestarting)) return false;
-  if (summary && summary->phase == "Restarting") return false;
-  return std::ranges::all_of(replicas, [&](const ReplicaState& state) {
-    const Outcome outcome = state.judgement.outcome;
-    return outcome == Outcome::kRunning || outcome == Outcome::kSucceeded ||
-           fails_alone(planner.spec, state.replica);
+  if (!status.is_true(status::kRunning)) return false;
+  const bool others_there = std::ranges::all_of(replicas, [&](const ReplicaState& state) {
+    return is_present(state) || fails_alone(planner.spec, state.replica);
   });
+  if (!others_there || !spares_suffice(planner.spec, replicas)) return false;
+  const bool restarts =
+      status.is_true(status::kRestarting) || (summary && summary->phase == "Restarting");
+  if (!restarts) return true;
+  // With a spare in each lost replica's place, the restart needs none of the lost ones. If it does
+  // not come to an end, the gang waits for them all the same.
+  const bool one_is_away = !std::ranges::all_of(replicas, is_present);
+  const api::Condition* condition = status.find(status::kRestarting);
+  const bool late = condition != nullptr && condition->status == "True" &&
+                    planner.now() - condition->since >= planner.spec.scheduling.gang_timeout;
+  return planner.spec.failure_policy.spares > 0 && one_is_away && !late;
 }
 
 }  // namespace paceline::plan

@@ -46,6 +46,13 @@ std::vector<std::string> excluded_nodes(const api::JobStatus& status, WallTime n
   return names;
 }
 
+bool takes_new_pods(const Planner& planner, const std::string& node) {
+  const auto view = planner.in.node(node);
+  const std::vector<std::string> excluded = excluded_nodes(planner.out.status, planner.in.now);
+  return view != nullptr && view->ready && !view->unschedulable &&
+         std::ranges::find(excluded, node) == excluded.end();
+}
+
 bool exclude_node(Planner& planner, const ReplicaState& state) {
   std::vector<api::ExcludedNode>& record = planner.status().excluded_nodes;
   std::erase_if(record, [&](const auto& node) { return !counts(node, planner.now()); });

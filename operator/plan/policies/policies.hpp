@@ -65,6 +65,21 @@ Waiting told_of_growth(const Planner& planner, Waiting waiting);
 void provision(Planner& planner);
 /// alone.cpp: whether the replica's failure or loss leaves the rest of the gang running.
 bool fails_alone(const api::Spec& spec, const api::Replica& replica);
+/// alone.cpp: the replica's pod runs, or has done its work.
+inline bool is_present(const ReplicaState& state) {
+  return state.judgement.outcome == Outcome::kRunning ||
+         state.judgement.outcome == Outcome::kSucceeded;
+}
+/// alone.cpp: no more replicas of the role with spares are away than it has spares.
+bool spares_suffice(const api::Spec& spec, const std::vector<ReplicaState>& replicas);
+/// alone.cpp: the gang starts again before these lost replicas are replaced, as spares take their
+/// places.
+bool does_without(const api::Spec& spec, const std::vector<const ReplicaState*>& lost);
+/// alone.cpp: the gang does not run, and will without the replicas that are lost.
+bool gathers_without(const Planner& planner, const std::vector<ReplicaState>& replicas);
+/// alone.cpp: no node takes node rank 0, whose place no spare can take. So a spare leaves its node.
+/// False: there is none, or others are away, too.
+bool vacate_for_host(Planner& planner, const std::vector<ReplicaState>& replicas);
 /// alone.cpp: whether the gang runs, or would if the replicas that fail alone were there.
 bool trains_on(const Planner& planner, const std::vector<ReplicaState>& replicas);
 /// survey.cpp: every replica with its pod.
@@ -79,6 +94,8 @@ bool create_missing(Planner& planner, const std::vector<ReplicaState>& replicas,
 bool create_gang(Planner& planner, std::vector<ReplicaState>& replicas);
 /// exclusion.cpp: the nodes that the job may not be placed on now.
 std::vector<std::string> excluded_nodes(const api::JobStatus& status, WallTime now);
+/// exclusion.cpp: the node is ready, and the job does not avoid it.
+bool takes_new_pods(const Planner& planner, const std::string& node);
 /// exclusion.cpp: keeps the job away from the node of a replica whose pod failed there. False: this
 /// pod's failure is on record.
 bool exclude_node(Planner& planner, const ReplicaState& state);

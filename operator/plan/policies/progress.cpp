@@ -36,6 +36,26 @@ void report(Planner& planner, const status::Report& summary) {
   if (!summary.effects.is_null() && shown.acceleration) shown.effects = summary.effects;
 }
 
+/// Whether the launchers start all ranks anew in the pods that are there.
+void report_restart(Planner& planner, const char* what, const std::string& share) {
+  const auto& summary = planner.in.memory.summary;
+  if (summary && summary->phase == "Restarting") {
+    planner.set(status::kRestarting, true, "RankFailed", what);
+  } else {
+    planner.clear(status::kRestarting, "Running", share);
+  }
+}
+
+/// A spare is in the place of each replica that is away, as rank 0's launcher says.
+bool spares_stand_in(const Planner& planner, const std::vector<ReplicaState>& replicas) {
+  const auto& summary = planner.in.memory.summary;
+  return planner.spec.failure_policy.spares > 0 && summary && summary->phase == "Running" &&
+         spares_suffice(planner.spec, replicas) &&
+         std::ranges::all_of(replicas, [&](const ReplicaState& state) {
+           return is_present(state) || fails_alone(planner.spec, state.replica);
+         });
+}
+
 /// Replicas that fail alone are on their way, and the others train.
 void report_replacing(Planner& planner, const std::vector<ReplicaState>& replicas,
                       const std::string& share) {
@@ -63,6 +83,10 @@ void report_replacing(Planner& planner, const std::vector<ReplicaState>& replica
 void report_training(Planner& planner, const std::vector<ReplicaState>& replicas) {
   if (planner.in.memory.summary && replicas.front().judgement.outcome == Outcome::kRunning)
     report(planner, *planner.in.memory.summary);
+  if (planner.spec.failure_policy.spares > 0 && trains_on(planner, replicas) &&
+      !std::ranges::all_of(replicas, is_present))
+    report_restart(planner, "a replica was lost; a spare takes its place, and all ranks restart",
+                   "a spare has taken the place of the replica that was lost");
 }
 
 void report_progress(Planner& planner, const std::vector<ReplicaState>& replicas) {
@@ -77,12 +101,7 @@ void report_progress(Planner& planner, const std::vector<ReplicaState>& replicas
   report_training(planner, replicas);
   if (static_cast<std::size_t>(running + ended) == replicas.size()) {
     const auto& summary = planner.in.memory.summary;
-    if (summary && summary->phase == "Restarting") {
-      planner.set(status::kRestarting, true, "RankFailed",
-                  "a rank failed; all ranks restart in their pods");
-    } else {
-      planner.clear(status::kRestarting, "Running", share);
-    }
+    report_restart(planner, "a rank failed; all ranks restart in their pods", share);
     planner.clear(status::kReplacing, "Running", share);
     planner.set(status::kRunning, true, "PodsRunning", share);
     // Ranks start only after every pod has passed the preflight.
@@ -91,8 +110,12 @@ void report_progress(Planner& planner, const std::vector<ReplicaState>& replicas
                   "GPUDirect RDMA works in every pod that has GPUs");
     return;
   }
+  if (spares_stand_in(planner, replicas)) {
+    planner.clear(status::kRestarting, "Running", share);
+    planner.set(status::kRunning, true, "PodsRunning", share);
+  }
   if (trains_on(planner, replicas)) return report_replacing(planner, replicas, share);
-  if (planner.status().is_true(status::kReplacing)) {
+  if (planner.status().is_true(status::kReplacing) && !gathers_without(planner, replicas)) {
     planner.clear(status::kReplacing, "RankFailed");
     planner.set(status::kRestarting, true, "RankFailed",
                 "a rank failed while pods were replaced; all ranks restart");

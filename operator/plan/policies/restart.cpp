@@ -140,10 +140,9 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
   return loss;
 }
 
-/// The number of the attempt after the loss, which is counted once. If rank 0's launcher lives and
-/// has noticed, it counts: it is between two attempts and reports the next number. Otherwise the
-/// operator counts. If the count is too low, the launchers correct it, because they use the highest
-/// number that any of them knows.
+/// The number of the attempt after the loss, which is counted once: by rank 0's launcher if it lives
+/// and has noticed, as it then reports the next number, else here. If the count is too low, the
+/// launchers correct it, because they use the highest number that any of them knows.
 int next_attempt(const Planner& planner, const Loss& loss) {
   const std::optional<status::Report>& summary = planner.in.memory.summary;
   const int known = planner.out.status.attempt;
@@ -175,19 +174,13 @@ bool waits(Planner& planner, const ReplicaState& state, WallTime since) {
   return left > std::chrono::nanoseconds(0) || state.predecessor_alive;
 }
 
-bool usable(const Planner& planner, const std::string& node) {
-  const auto view = planner.in.node(node);
-  const std::vector<std::string> excluded = excluded_nodes(planner.out.status, planner.in.now);
-  return view != nullptr && view->ready && !view->unschedulable &&
-         std::ranges::find(excluded, node) == excluded.end();
-}
-
 /// The node that the scheduler chose for the lost replica; otherwise asks for one.
 std::optional<std::string> new_node(Planner& planner, const ReplicaState& state) {
   if (planner.placed_by_other()) return "";
   const int rank = state.replica.node_rank;
   const auto chosen = planner.in.memory.replacement_nodes.find(rank);
-  if (chosen != planner.in.memory.replacement_nodes.end() && usable(planner, chosen->second))
+  if (chosen != planner.in.memory.replacement_nodes.end() &&
+      takes_new_pods(planner, chosen->second))
     return chosen->second;
   planner.out.find_nodes.push_back(rank);
   return std::nullopt;
@@ -218,11 +211,11 @@ bool refused(Planner& planner, std::string_view condition) {
 /// another reason: it was lost, and waits for a node.
 std::vector<ReplicaState> on_record(Planner& planner, const std::vector<ReplicaState>& replicas,
                                     std::string_view condition) {
-  if (condition != status::kReplacing) return replicas;
+  if (condition != status::kReplacing && planner.spec.failure_policy.spares == 0) return replicas;
   std::vector<ReplicaState> found;
   std::ranges::copy_if(replicas, std::back_inserter(found), [&](const ReplicaState& state) {
     return state.pod == nullptr && !state.predecessor_alive &&
-           (planner.placed_by_other() || usable(planner, state.node)) &&
+           (planner.placed_by_other() || takes_new_pods(planner, state.node)) &&
            !planner.in.memory.gone.contains(state.pod_name) && !left_out(planner, state.replica);
   });
   return found;
@@ -321,11 +314,8 @@ void count_cost(Planner& planner, const Loss& loss) {
       return std::ranges::find(loss.replicas, state) != loss.replicas.end();
     });
   };
-  if (any_of(loss.costly)) {
-    ++planner.status().restarts;
-  } else if (any_of(loss.disrupted)) {
-    ++planner.status().disruptions;
-  }
+  if (any_of(loss.costly)) return void(++planner.status().restarts);
+  if (any_of(loss.disrupted)) ++planner.status().disruptions;
 }
 
 }  // namespace
@@ -353,7 +343,8 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
   if (loss.replicas.empty()) return !loss.settled;
   if (ends_the_job(planner, loss)) return true;
   const ReplicaState& first = loss.costly.empty() ? *loss.replicas.front() : *loss.costly.front();
-  const bool alone = trains_on(planner, replicas);
+  const bool gathers = gathers_without(planner, replicas);
+  const bool alone = gathers || trains_on(planner, replicas);
   const std::string_view condition = alone ? status::kReplacing : status::kRestarting;
   const api::Condition* before = planner.status().find(condition);
   const bool already = before != nullptr && before->status == "True";
@@ -365,10 +356,18 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
   if (!already) keep_last_words(planner, loss);
   const WallTime since = already ? before->since : planner.now();
   if (!loss.settled) return true;
-  const std::size_t lost = loss.replicas.size();
-  std::erase_if(loss.replicas,
-                [&](const ReplicaState* state) { return waits(planner, *state, since); });
-  if (loss.replicas.empty() || (!alone && loss.replicas.size() < lost)) return true;
+  std::vector<const ReplicaState*> left;  // not replaced now
+  const auto leave = [&](const ReplicaState* state, bool leaves) {
+    if (leaves) left.push_back(state);
+    return leaves;
+  };
+  const auto incomplete = [&] {
+    return loss.replicas.empty() || (!alone && !left.empty() && !does_without(planner.spec, left));
+  };
+  std::erase_if(loss.replicas, [&](const ReplicaState* state) {
+    return leave(state, waits(planner, *state, since));
+  });
+  if (incomplete()) return !gathers;
   if (planner.changed_contract()) {
     count_cost(planner, loss);
     return true;
@@ -378,15 +377,16 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
   std::erase_if(loss.replicas, [&](const ReplicaState* state) {
     auto node = new_node(planner, *state);
     if (node) nodes[static_cast<std::size_t>(state->replica.node_rank)] = std::move(*node);
-    return !node;
+    return leave(state, !node);
   });
-  if (loss.replicas.empty() || (!alone && loss.replicas.size() < lost)) {
+  if (incomplete()) {
+    if (!alone && vacate_for_host(planner, replicas)) return true;
     if (!alone && shrink(planner, nodes, first.judgement.message)) {
       count_cost(planner, whole);
       return true;
     }
     wait_for_node(planner, condition, since, first.judgement.message);
-    return true;
+    return !gathers;
   }
   planner.set(condition, true, "Replacing", first.judgement.message);
   count_cost(planner, loss);

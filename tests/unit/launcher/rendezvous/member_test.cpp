@@ -316,6 +316,32 @@ TEST_F(MemberTest, ARunningGangNeverTimesOut) {
   }
 }
 
+TEST_F(MemberTest, ASpareWaitsForAsLongAsItTakesAndStartsInThePlaceThatItIsTold) {
+  MemberConfig spare = config();
+  spare.hello.node.node_rank = 4;
+  spare.heartbeat_timeout = std::chrono::hours(24);
+  member = Member(spare, now);
+  member.begin(now);
+  member.on_connected(now);
+  member.on_message(StandBy{}, now);
+  now += seconds(3600);
+  EXPECT_EQ(find<Exit>(member.on_tick(now)), nullptr);
+  member.on_message(Start{3, 0, "", 0, 0, 0}, now);
+  const auto actions = member.on_message(Table{table(3)}, now);
+  ASSERT_NE(find<StartRanks>(actions), nullptr);
+  EXPECT_EQ(find<StartRanks>(actions)->node_rank, 0);
+}
+
+TEST_F(MemberTest, ASpareThatHasLostTheServerWaitsForItNoLongerThanOthers) {
+  member.on_connected(now);
+  member.on_message(StandBy{}, now);
+  now += seconds(3600);
+  member.on_disconnected("gone", now);
+  EXPECT_EQ(find<Exit>(member.on_tick(now)), nullptr);
+  now += seconds(31);
+  ASSERT_NE(find<Exit>(member.on_tick(now)), nullptr);
+}
+
 TEST_F(MemberTest, EndsWithTheServersVerdictOnceItsRanksAreGone) {
   run();
   const auto actions = member.on_message(Finish{Verdict::kFailed, 0, 2, "why", std::nullopt}, now);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "operator/api/template/containers.hpp"
 #include "operator/api/validate.hpp"
 #include "tests/unit/operator/api/job_document.hpp"
 
@@ -72,6 +73,52 @@ TEST(FailurePolicy, EveryErrorNamesFieldValueAndRemedy) {
   };
   for (const auto& [rules, message] : cases)
     EXPECT_EQ(error_of(with_policy({{"rules", json::parse(rules)}})), message);
+}
+
+TEST(FailurePolicy, SparesAreFurtherReplicasOfTheLastRole) {
+  const auto job = parse_training_job(with_policy({{"spares", 3}}));
+  ASSERT_TRUE(job);
+  EXPECT_EQ(job->spec.roles[0].replicas, 2 + 3);
+  EXPECT_EQ(replica_count(job->spec), 5);
+  EXPECT_EQ(place_count(job->spec), 2);
+  EXPECT_EQ(world_size(job->spec), 4);
+  EXPECT_NE(fingerprint(job->spec), fingerprint(parse_training_job(minimal())->spec));
+  Spec alone = job->spec;
+  remove_spares(alone);
+  EXPECT_EQ(fingerprint(alone), fingerprint(parse_training_job(minimal())->spec));
+}
+
+TEST(FailurePolicy, SparesThatCouldNotHelpAreRefused) {
+  const auto with_roles = [](const json& second) {
+    json job = with_policy({{"spares", 1}});
+    json role = job["spec"]["roles"][0];
+    role.update(second);
+    job["spec"]["roles"].push_back(role);
+    return job;
+  };
+  EXPECT_EQ(error_of(with_roles({{"name", "eval"}, {"kind", "Evaluator"}})),
+            "spec.failurePolicy.spares: 1 are pods of the last role, and role eval is of kind "
+            "Evaluator; write the role of kind Worker last, or remove spares");
+  json servers = with_roles({{"name", "w"}});
+  servers["spec"]["roles"][0]["kind"] = "ParameterServer";
+  servers["spec"]["framework"]["type"] = "PaddlePaddle";
+  EXPECT_EQ(error_of(servers),
+            "spec.failurePolicy.spares: 1 take places at a restart of all ranks, which this job's "
+            "workers do not need: each is replaced alone; remove spares");
+  json elastic = with_policy({{"spares", 1}});
+  elastic["spec"]["roles"][0].erase("replicas");
+  elastic["spec"]["elastic"] = {
+      {"role", "worker"}, {"replicas", 2}, {"minReplicas", 1}, {"maxReplicas", 3}};
+  EXPECT_EQ(error_of(elastic),
+            "spec.failurePolicy.spares: 1 cannot be combined with spec.elastic; remove one of "
+            "them: an elastic job goes on with fewer replicas");
+  json one = with_policy({{"spares", 2}});
+  one["spec"]["roles"][0]["replicas"] = 1;
+  EXPECT_EQ(error_of(one),
+            "spec.failurePolicy.spares: 2 cannot take the place of node rank 0, the job's only "
+            "replica; remove spares, or give the role more replicas");
+  EXPECT_EQ(error_of(with_policy({{"spares", 17}})),
+            "spec.failurePolicy.spares: 17 is out of range; write a whole number from 0 to 16");
 }
 
 TEST(FailurePolicy, ARuleMayNotAskForWhatItsRoleCannotDo) {

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gang: members that stand by, and take the place of one that is lost. Every member was started
+// with a node rank of its own; those from the node count on are spares. They are of the last role,
+// and take places of that role only. When a lost member is back and its place is taken, it stands
+// by in its turn. Node rank 0 hosts this rendezvous, so its place is never vacant here.
+#include <algorithm>
+#include <utility>
+
+#include "launcher/rendezvous/gang.hpp"
+
+namespace paceline::rendezvous {
+
+std::vector<ConnectionId> Gang::everyone() const {
+  std::vector<ConnectionId> all;
+  all.reserve(seat_of_.size());
+  for (const auto& member : members_) {
+    if (member) all.push_back(member->connection);
+  }
+  return all;
+}
+
+/// Its own seat, else one to stand by on: as many as there are seats have been started.
+int Gang::seat_for(const Hello& hello) const {
+  const auto own = static_cast<std::size_t>(hello.node.node_rank);
+  if (!members_[own]) return hello.node.node_rank;
+  const auto free = std::find(members_.begin() + static_cast<std::ptrdiff_t>(places()),
+                              members_.end(), std::nullopt);
+  return static_cast<int>(free - members_.begin());
+}
+
+void Gang::stand_by(const Member& member) {
+  log(member.hello.node.pod_name + " stands by");
+  send(member.connection, StandBy{});
+}
+
+void Gang::fill_places(SteadyTime now) {
+  // While the others go on, the lost member was one that fails alone, and no spare is of its role.
+  if (config_.spares == 0 || finished() || phase_ == GangPhase::kRunning) return;
+  const int standing_by = static_cast<int>(seat_of_.size()) - gathered_;
+  const bool waited =
+      gathered_ + standing_by >= config_.node_count && now - last_join_ >= kSpareWait;
+  for (std::size_t place = 1; place < places(); ++place) {
+    if (members_[place] || !(vacated_[place] || waited)) continue;
+    const auto spare = std::find_if(members_.begin() + static_cast<std::ptrdiff_t>(places()),
+                                    members_.end(), [&](const std::optional<Member>& member) {
+                                      if (!member) return false;
+                                      // Roles have their node ranks in a row.
+                                      const int first_of_role =
+                                          member->own_rank - member->hello.node.replica_index;
+                                      return static_cast<int>(place) >= first_of_role;
+                                    });
+    if (spare == members_.end()) continue;
+    take_place(static_cast<int>(spare - members_.begin()), static_cast<int>(place));
+  }
+}
+
+void Gang::take_place(int seat, int place) {
+  auto& member = members_[static_cast<std::size_t>(place)];
+  member = std::exchange(members_[static_cast<std::size_t>(seat)], std::nullopt);
+  member->hello.node.node_rank = place;
+  seat_of_[member->connection] = place;
+  seat_of_rank_[static_cast<std::size_t>(member->own_rank)] = place;
+  ++gathered_;
+  log(member->hello.node.pod_name + " takes the place of node rank " + std::to_string(place));
+}
+
+}  // namespace paceline::rendezvous
