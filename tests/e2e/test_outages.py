@@ -42,6 +42,47 @@ def test_node_cut_off(kube: Kube, cluster: Cluster, submit: Submit, namespace: s
     kube.wait("the node is back", lambda: _ready(kube, lost))
 
 
+def test_spare_stands_in(kube: Kube, cluster: Cluster, submit: Submit, namespace: str) -> None:
+    """A pod freezes, as on a node that hangs: the spare takes its place, whatever Kubernetes knows.
+    The pod stands by when it is back, and takes its own place again when the spare is deleted.
+    """
+    policy = {"gracePeriod": "2s", "maxRestarts": 0, "spares": 1}
+    handle = submit(job("spared", UNTIL_TOLD, replicas=2, failurePolicy=policy))
+    handle.wait_started(0, 2)
+    status = handle.wait_phase("Running")
+    assert (status["ready"], status["roles"][0]["replicas"]) == ("3/3", 3)
+    frozen, spare = handle.pods()[1:]
+    container = frozen["status"]["containerStatuses"][0]["containerID"].removeprefix(
+        "containerd://"
+    )
+    task = ["ctr", "-n", "k8s.io", "tasks"]
+    cluster.on_node(frozen["spec"]["nodeName"], *task, "pause", container)
+    try:
+        began = time.monotonic()
+        handle.wait_started(1, 2)
+        print(f"both ranks ran again {time.monotonic() - began:.1f} s after the freeze")
+        log = kube.logs(namespace, spare["metadata"]["name"])
+        assert "[1]" in log, log
+    finally:
+        cluster.on_node(frozen["spec"]["nodeName"], *task, "resume", container)
+    kube.wait(
+        "the pod that was frozen stands by",
+        lambda: (
+            f"{frozen['metadata']['name']} stands by" in kube.logs(namespace, handle.pod_names()[0])
+        ),
+        namespace,
+    )
+    kube.delete("pods", namespace, spare["metadata"]["name"])
+    handle.wait_started(2, 2)
+    handle.wait_condition("Replacing", "False")
+    status = handle.wait_phase("Running")
+    assert handle.pod_uids()[1] == frozen["metadata"]["uid"]
+    assert (status["ready"], status["disruptions"], status["restarts"]) == ("3/3", 1, 0), status
+    for name in handle.pod_names()[:2]:  # the third, which stands by, ends with the job
+        kube.execute(namespace, name, ": >/tmp/go")
+    handle.wait_phase("Succeeded")
+
+
 def test_api_server_stopped(
     kube: Kube, cluster: Cluster, operator: Operator, submit: Submit, namespace: str
 ) -> None:

@@ -28,9 +28,12 @@ class Outcome:
     repeated: int  # steps
     new_job_after: float  # a job that was submitted at the kill trains
     back_after: float | None  # the part has renewed its Lease
+    spares: int = 0
 
     @property
     def happened(self) -> str:
+        if self.spares:
+            return "a spare takes the place, all ranks start again"
         if self.replaced:
             return "one pod is replaced, all ranks start again"
         return "all ranks start again in their pods" if self.attempts else "goes on"

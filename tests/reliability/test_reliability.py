@@ -64,6 +64,7 @@ class Case:
     replaced: int = 0
     restarts: int = 0
     disruptions: int = 0
+    spares: int = 0
 
 
 def lease_of_operator(scene: Scene) -> Renewed:
@@ -158,6 +159,15 @@ CASES = [
     Case("kubelet", "a kubelet", kubelet),
     Case("agent", "an agent", agent),
     Case("node", "a node", node, attempts=1, replaced=1, disruptions=1),
+    Case(
+        "node-with-spare",
+        "a node, with a spare",
+        node,
+        attempts=1,
+        replaced=1,
+        disruptions=1,
+        spares=1,
+    ),
     Case("launcher", "a launcher", launcher, attempts=1, replaced=1, restarts=1),
     Case("rank", "a rank", rank, attempts=1, restarts=1),
 ]
@@ -244,7 +254,7 @@ def test_jobs_survive(
     operators(case.operators)
     smallest = min(float(item["status"]["allocatable"]["cpu"]) for item in kube.list("nodes"))
     large = {"cpu": f"{int(smallest * 550)}m", "memory": "32Mi"}
-    running, body = prepare(kube, namespace, "running", 2, large)
+    running, body = prepare(kube, namespace, "running", 2, large, case.spares)
     queued, later = prepare(kube, namespace, "queued", 2, large)
     kube.create("trainingjobs", namespace, body)
     running.wait_trains(0)
@@ -280,7 +290,9 @@ def test_jobs_survive(
 
 def settled(running: Training, case: Case) -> bool:
     """A restart in place is counted when the operator has next read the launcher's summary."""
-    return running.handle.status.get("attempt", 0) >= case.attempts
+    status = running.handle.status
+    replaced = sum(status["roles"][0]["incarnations"])
+    return status.get("attempt", 0) >= case.attempts and replaced == case.replaced
 
 
 def told(case: Case, recovery: Recovery, running: Training, status: Object) -> Outcome:
@@ -297,6 +309,7 @@ def told(case: Case, recovery: Recovery, running: Training, status: Object) -> O
         repeated=running.repeated(),
         new_job_after=round(recovery.new_job_at - killed_at, 2),
         back_after=round(recovery.back_at - killed_at, 2) if recovery.back_at else None,
+        spares=case.spares,
     )
 
 

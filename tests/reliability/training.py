@@ -102,21 +102,27 @@ def pairs(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
     return zip(steps, steps[1:], strict=False)
 
 
-def body(name: str, folder: Path, ranks: int, requests: dict[str, str]) -> Object:
+def body(name: str, folder: Path, ranks: int, requests: dict[str, str], spares: int = 0) -> Object:
     container = trainer(STEPS, requests)
     container["volumeMounts"] = [{"name": "steps", "mountPath": "/steps"}]
     volume = {"name": "steps", "hostPath": {"path": str(folder)}}
-    made = job(name, failurePolicy={"gracePeriod": "2s", "forceDeleteAfter": "10s"})
+    policy: Object = {"gracePeriod": "2s", "forceDeleteAfter": "10s"}
+    made = job(name, failurePolicy=policy | ({"spares": spares} if spares else {}))
     made["spec"]["roles"] = [role("worker", ranks, container, volumes=[volume])]
     return made
 
 
 def prepare(
-    kube: Kube, namespace: str, name: str, ranks: int, requests: dict[str, str]
+    kube: Kube,
+    namespace: str,
+    name: str,
+    ranks: int,
+    requests: dict[str, str],
+    spares: int = 0,
 ) -> tuple[Training, Object]:
     """A job that is not created yet, and its object."""
     folder = FOLDER / namespace / name
     folder.mkdir(parents=True)
     folder.chmod(0o777)
     training = Training(JobHandle(kube, namespace, name), folder, ranks)
-    return training, body(name, folder, ranks, requests)
+    return training, body(name, folder, ranks, requests, spares)
