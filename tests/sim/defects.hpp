@@ -37,17 +37,18 @@ enum class Defect {
   kIgnoresTheLevel,   // places a job that requires one leaf as if it did not
   kIgnoresAdmission,  // plans with the template, not with the admitted pod
   kForgetsThePlacedSpec,
-  kForgetsTheTime,    // does not see what the job's time was used for
-  kForgetsSuccess,    // takes a success for a loss
-  kRetriesRefusals,   // tries a refused pod again, instead of taking back its set
-  kBlamesEvictions,   // takes an eviction for a failure of the job
-  kForgetsTheRules,   // does not see failurePolicy.rules
-  kForgivesKills,     // takes a killed container for one that was stopped from outside
-  kStopsAllForOne,    // takes every job with parameter servers for one of TensorFlow
-  kMissesImages,      // does not see why a container waits
-  kForgetsTheBounds,  // does not see how few workers an elastic job may have
-  kNeverRunsSmaller,  // takes the wanted number of workers for the smallest one
-  kOneJobStopsAll,    // schedules nothing while one job is invalid
+  kForgetsTheTime,     // does not see what the job's time was used for
+  kForgetsSuccess,     // takes a success for a loss
+  kRetriesRefusals,    // tries a refused pod again, instead of taking back its set
+  kBlamesEvictions,    // takes an eviction for a failure of the job
+  kForgetsTheRules,    // does not see failurePolicy.rules
+  kForgivesKills,      // takes a killed container for one that was stopped from outside
+  kStopsAllForOne,     // takes every job with parameter servers for one of TensorFlow
+  kMissesImages,       // does not see why a container waits
+  kForgetsTheBounds,   // does not see how few workers an elastic job may have
+  kNeverRunsSmaller,   // takes the wanted number of workers for the smallest one
+  kHearsOfNoRecovery,  // believes that a gang which lost a pod has not started again
+  kOneJobStopsAll,     // schedules nothing while one job is invalid
 };
 
 /// An object as the defective controller sees it; nullopt if it does not see the object.

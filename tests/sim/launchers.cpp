@@ -309,7 +309,10 @@ Result<std::string> Launchers::summary(const std::string& pod_ip) {
   const bool gathered = members != gangs.end() && !members->second.empty();
   const JobFacts* known = gathered ? chaos_.laws.facts().job_of(*members->second.front()) : nullptr;
   const std::string& verdict = gang->second.verdict;
-  const bool trains = gang->second.trains && !std::exchange(gang->second.restarts_now, false);
+  const bool whole = known != nullptr && members->second.size() == known->members.size();
+  const bool unheard = chaos_.defect == Defect::kHearsOfNoRecovery && !whole;
+  const bool trains =
+      gang->second.trains && !std::exchange(gang->second.restarts_now, false) && !unheard;
   gang->second.seconds += kSecondsBetweenLooks;
   return json{{"version", 1},
               {"phase", !verdict.empty() ? verdict
