@@ -90,9 +90,10 @@ bench-agent: ## what the agent costs its node: probe, processor time, memory, a 
 	scripts/build release
 	bench/agent/run --records $(or $(RECORDS),1e8)
 
-bench-recovery: ## seconds until all ranks train again after one was killed, with and without standby interpreters
+bench-recovery: ## seconds until all ranks train again after one was killed, and after a node was lost that has a spare
 	scripts/build release paceline_cli paceline-launcher paceline_runtime
 	bench/recovery/run
+	bench/recovery/run spares
 
 bench-scale: ## the operator on 5,000 simulated nodes: 500 jobs of 20 pods and one of 2,048; SCALE=0.1 takes a tenth
 	scripts/build release paceline-operator gang_writes

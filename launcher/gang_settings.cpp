@@ -52,8 +52,7 @@ rendezvous::MemberConfig member_of(const Config& config, std::uint16_t table_por
           .startup_timeout = config.startup_timeout,
           .rank_zero_decides = config.rank_zero_decides,
           .longest_save = config.grace / 5 * 4,  // the rest is for SIGTERM
-          .heartbeat_timeout = config.spares > 0 ? rendezvous::kHeartbeatTimeoutWithSpares
-                                                 : rendezvous::kHeartbeatTimeout};
+          .has_spares = config.spares > 0};
 }
 
 Address server_of(const Config& config) {

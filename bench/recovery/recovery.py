@@ -174,6 +174,11 @@ def show(contender: str, recoveries: list[dict[str, float]]) -> None:
         )
 
 
+def torch_of(python: str) -> str:
+    version = [python, "-c", "import torch; print(torch.__version__)"]
+    return subprocess.run(version, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
 def summary(recoveries: dict[str, list[dict[str, float]]], python: str) -> dict[str, Any]:
     ours, theirs = ([one["all"] for one in recoveries[name]] for name in STANDBY)
     return {
@@ -219,9 +224,7 @@ def main() -> int:
         return 1
     for contender, measured in recoveries.items():
         show(contender, measured)
-    version = [options.python, "-c", "import torch; print(torch.__version__)"]
-    torch = subprocess.run(version, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-    result = summary(recoveries, torch)
+    result = summary(recoveries, torch_of(options.python))
     if result["within_bar"] < result["kills"]:
         print(f"the bar is missed: {result['max_ms']} ms (load {result['load']})", file=sys.stderr)
     print(json.dumps(result))

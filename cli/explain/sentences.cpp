@@ -121,7 +121,7 @@ Section doing(const JobFacts& facts, WallTime now) {
   if (!facts.missing.empty()) {
     std::vector<std::string> ranks;
     for (const int rank : facts.missing) ranks.push_back(std::to_string(rank));
-    out.push_back("Lost while the others go on: node rank " + some(ranks) + ".");
+    out.push_back("Away while the others go on: the pod of node rank " + some(ranks) + ".");
   }
   culprit(facts, out);
   return section;

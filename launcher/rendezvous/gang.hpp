@@ -249,6 +249,7 @@ class Gang {
   std::optional<std::string> reason_to_refuse(const Hello& hello) const;
   int seat_for(const Hello& hello) const;
   void stand_by(const Member& member);
+  void leave(const Member& member, SteadyTime now);
   void fill_places(SteadyTime now);
   void take_place(int seat, int place);
   bool has_place(const Member& member) const {

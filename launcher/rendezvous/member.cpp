@@ -218,6 +218,7 @@ MemberActions Member::on_all_stopped(SteadyTime now) {
   state_ = State::kIdle;
   if (ending_) {
     state_ = State::kEnded;
+    if (std::exchange(link_, Link::kNone) != Link::kNone) act(DropServer{});
     act(Exit{*ending_});
   } else if (link_ == Link::kUp) {
     act(SendMessage{Stopped{attempt_}});
@@ -245,7 +246,12 @@ MemberActions Member::on_terminate(const std::string& signal, bool can_save, Ste
 void Member::leave(const std::string& what, std::optional<SavedStep> saved) {
   Outcome outcome = this->outcome(End::kTerminated, leaving_->why + what);
   outcome.saved = saved;
-  end(std::move(outcome));
+  if (!config_.has_spares || state_ != State::kRunning || link_ != Link::kUp)
+    return end(std::move(outcome));
+  starting_.reset();
+  ending_ = std::move(outcome);
+  act(SendMessage{Leave{attempt_}});
+  stop_ranks();
 }
 
 void Member::on_save(const Save& save, SteadyTime now) {
@@ -271,8 +277,17 @@ MemberActions Member::on_saved(std::int64_t step, int ranks, int saved) {
   return take();
 }
 
+void Member::beat(SteadyTime now) {
+  if (link_ != Link::kUp || now - last_heartbeat_ < kHeartbeatInterval) return;
+  last_heartbeat_ = now;
+  act(SendSummary{});
+}
+
 MemberActions Member::on_tick(SteadyTime now) {
-  if (ending_) return take();
+  if (ending_) {
+    beat(now);
+    return take();
+  }
   if (leaving_ && now >= leaving_->until) {
     leave("; not all ranks saved within " + format_duration(config_.longest_save));
     return take();
@@ -283,10 +298,10 @@ MemberActions Member::on_tick(SteadyTime now) {
                     " (PACELINE_STARTUP_TIMEOUT); last: " + last_trouble_));
     return take();
   }
-  if (link_ == Link::kUp && now - last_received_ > config_.heartbeat_timeout) {
+  if (link_ == Link::kUp && now - last_received_ > heartbeat_timeout()) {
     act(DropServer{});
-    auto lost = on_disconnected(
-        "silent for " + std::to_string(config_.heartbeat_timeout.count()) + " s", now);
+    auto lost =
+        on_disconnected("silent for " + std::to_string(heartbeat_timeout().count()) + " s", now);
     return lost;
   }
   const bool some_exited = exited_ > 0 && exited_ < children();
@@ -303,10 +318,7 @@ MemberActions Member::on_tick(SteadyTime now) {
   }
   // Hello means that no rank is alive in this replica, so wait until the ranks have stopped.
   if (link_ == Link::kNone && state_ == State::kIdle && now >= next_connect_) connect();
-  if (link_ == Link::kUp && now - last_heartbeat_ >= kHeartbeatInterval) {
-    last_heartbeat_ = now;
-    act(SendSummary{});
-  }
+  beat(now);
   return take();
 }
 

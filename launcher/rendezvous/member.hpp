@@ -98,7 +98,7 @@ struct MemberConfig {
   bool rank_zero_decides = false;  // successPolicy: RankZero
   // how long a replica that was asked to end waits until ranks have saved
   std::chrono::nanoseconds longest_save{0};
-  std::chrono::seconds heartbeat_timeout = kHeartbeatTimeout;
+  bool has_spares = false;  // the gang has: its place is given away when the link ends
 };
 
 class Member {
@@ -149,11 +149,15 @@ class Member {
   };
 
   void end(Outcome outcome);
+  std::chrono::seconds heartbeat_timeout() const {
+    return config_.has_spares ? kHeartbeatTimeoutWithSpares : kHeartbeatTimeout;
+  }
   void leave(const std::string& what = "", std::optional<SavedStep> saved = {});
   void on_save(const Save& save, SteadyTime now);
   void take_table(const RankTable& table);
   void start_if_due();
   void connect();
+  void beat(SteadyTime now);
   void stop_ranks();
   int children() const {
     return config_.children > 0 ? config_.children : config_.hello.node.processes;

@@ -50,6 +50,11 @@ struct Start {
 };
 /// The member has no place. It waits, for as long as it takes, until it stands in for another.
 struct StandBy {};
+/// This member ends, as it was asked to, once its ranks have stopped. Only with spares: the place
+/// is free when the connection ends.
+struct Leave {
+  int attempt = 0;
+};
 /// All processes of lower stages were started: those of this stage start now.
 struct StartStage {
   int attempt = 0;
@@ -142,9 +147,9 @@ struct SavedStep {
   std::int64_t step = 0;
 };
 
-using Message = std::variant<Hello, Refused, Start, StandBy, StartStage, Started, Table, NeedTable,
-                             TableRequest, Failed, Stop, Stopping, Stopped, Done, Finish, Heartbeat,
-                             CaptureStacks, CapturedStacks, OpenWindow, Save>;
+using Message = std::variant<Hello, Refused, Start, StandBy, Leave, StartStage, Started, Table,
+                             NeedTable, TableRequest, Failed, Stop, Stopping, Stopped, Done, Finish,
+                             Heartbeat, CaptureStacks, CapturedStacks, OpenWindow, Save>;
 
 std::string to_json(const Message& message);
 

@@ -88,7 +88,9 @@ void JobWatch::tell(const diagnosis::News& news) {
 diagnosis::Finding JobWatch::finding_of(const rendezvous::Culprit& culprit) const {
   const auto& nodes = server_.gang().table().nodes;
   const auto place = static_cast<std::size_t>(culprit.node_rank);
-  return diagnosis::failure_of(culprit, place < nodes.size() ? name_of(nodes[place]) : "",
+  // A spare may have its place by now.
+  const bool there = place < nodes.size() && nodes[place].pod_name == culprit.pod_name;
+  return diagnosis::failure_of(culprit, there ? name_of(nodes[place]) : culprit.pod_name,
                                rendezvous::describe(culprit));
 }
 

@@ -17,6 +17,7 @@ namespace {
 constexpr std::size_t kMostRules = 20;
 constexpr std::size_t kMostEntries = 32;
 constexpr int kMostSpares = 16;
+constexpr int kMostPods = 10000;
 constexpr int kMostCode = 255;
 constexpr int kMostSignal = 64;
 
@@ -190,6 +191,9 @@ void add_spares(Spec& spec, FieldErrors& errors) {
          "remove one of them: an elastic job goes on with fewer replicas");
   refuse(replica_count(spec) == 1, "cannot take the place of node rank 0, the job's only replica",
          "remove spares, or give the role more replicas");
+  refuse(replica_count(spec) + spares > kMostPods,
+         "are too many beside " + std::to_string(replica_count(spec)) + " replicas",
+         "write at most 10000 pods in all");
   if (!errors.empty()) return;
   last.replicas += spares;
   last.spares = spares;

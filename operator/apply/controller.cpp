@@ -351,7 +351,9 @@ void Controller::watch_summary(const JobPtr& job, const std::shared_ptr<JobState
     return pod->gang && pod->gang->node_rank == 0 && !pod->gang->ip.empty() &&
            pod->gang->trainer == observe::TrainerState::kRunning;
   });
-  const bool trains = job->status.is_true("Running") || job->status.is_true("Restarting");
+  // With spares the launchers may start before all pods run.
+  const bool trains = job->status.is_true("Running") || job->status.is_true("Restarting") ||
+                      job->job.spec.failure_policy.spares > 0;
   if (rank_zero == pods.end() || !trains || !job->status.placed() || job->status.finished())
     return poller_.forget(state->uid);
   const auto token = actuator_.token_of(job->job);

@@ -49,13 +49,14 @@ int small(const json& object, const char* key) {
 
 std::optional<std::vector<int>> missing_of(const json& source) {
   const json& list = child(source, "missing");
-  const int count = small(source, "expected") - small(source, "gathered");
-  if (!list.is_array() || std::cmp_not_equal(list.size(), count)) return std::nullopt;
+  // In a gang with spares a member may be missing whose place is taken.
+  const int empty = small(source, "expected") - small(source, "gathered");
+  if (!list.is_array() || std::cmp_less(list.size(), empty)) return std::nullopt;
   std::vector<int> ranks;
   for (const json& rank : list) {
     if (!rank.is_number_integer()) return std::nullopt;
     ranks.push_back(
-        static_cast<int>(std::clamp<std::int64_t>(rank.get<std::int64_t>(), -1, 10000)));
+        static_cast<int>(std::clamp<std::int64_t>(rank.get<std::int64_t>(), -1, 1'000'000)));
   }
   return ranks;
 }

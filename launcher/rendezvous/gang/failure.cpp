@@ -134,7 +134,8 @@ void Gang::conclude_failure(SteadyTime now) {
 void Gang::replace_node(const std::string& why, SteadyTime now) {
   const int node_rank = blame_->culprit.node_rank;
   const auto& member = members_[static_cast<std::size_t>(node_rank)];
-  if (!member) return;  // lost meanwhile: its replacement is on the way
+  // Lost meanwhile: its replacement is on the way, or a spare has its place.
+  if (!member || member->hello.node.pod_name != blame_->culprit.pod_name) return;
   send(member->connection, Stop{stopping_, why});
   actions_.emplace_back(CloseConnection{member->connection});
   lose_member(node_rank, "leaves its node; the gang waits for its replacement", now);

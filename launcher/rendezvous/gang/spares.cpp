@@ -33,6 +33,14 @@ void Gang::stand_by(const Member& member) {
   send(member.connection, StandBy{});
 }
 
+/// The others stop now. The place is vacant when the member has gone, so that no rank runs twice.
+void Gang::leave(const Member& member, SteadyTime now) {
+  if (fails_alone(member.hello.node.kind)) return;
+  log(member.hello.node.pod_name + " leaves: the gang stops");
+  stop_at_.reset();
+  restart(now);
+}
+
 void Gang::fill_places(SteadyTime now) {
   // While the others go on, the lost member was one that fails alone, and no spare is of its role.
   if (config_.spares == 0 || finished() || phase_ == GangPhase::kRunning) return;

@@ -27,10 +27,29 @@ bool spares_suffice(const api::Spec& spec, const std::vector<ReplicaState>& repl
   return away <= spec.failure_policy.spares;
 }
 
+void note_stand_ins(Planner& planner, const std::vector<ReplicaState>& replicas) {
+  const auto& summary = planner.in.memory.summary;
+  const bool others_there = std::ranges::all_of(replicas, [&](const ReplicaState& state) {
+    return is_present(state) || fails_alone(planner.spec, state.replica);
+  });
+  if (planner.spec.failure_policy.spares == 0 || !summary || summary->phase != "Running" ||
+      !others_there || !spares_suffice(planner.spec, replicas) ||
+      std::ranges::all_of(replicas, is_present))
+    return;
+  const std::string& told = "a spare has the place of each replica that is away";
+  // The gang is complete without the pods that no node has yet.
+  if (!planner.status().is(status::kPlaced, "Bound"))
+    planner.set(status::kPlaced, true, "Bound", told);
+  planner.clear(status::kRestarting, "Running", told);
+  planner.set(status::kRunning, true, "PodsRunning", told);
+}
+
 bool does_without(const api::Spec& spec, const std::vector<const ReplicaState*>& lost) {
   return static_cast<int>(lost.size()) <= spec.failure_policy.spares &&
-         std::ranges::all_of(
-             lost, [&](const ReplicaState* state) { return fails_alone(spec, state->replica); });
+         std::ranges::all_of(lost, [&](const ReplicaState* state) {
+           return state->replica.node_rank != 0 &&
+                  spec.roles[static_cast<std::size_t>(state->replica.role)].spares > 0;
+         });
 }
 
 bool gathers_without(const Planner& planner, const std::vector<ReplicaState>& replicas) {
@@ -68,9 +87,11 @@ bool trains_on(const Planner& planner, const std::vector<ReplicaState>& replicas
   // not come to an end, the gang waits for them all the same.
   const bool one_is_away = !std::ranges::all_of(replicas, is_present);
   const api::Condition* condition = status.find(status::kRestarting);
+  const api::FailurePolicy& policy = planner.spec.failure_policy;
   const bool late = condition != nullptr && condition->status == "True" &&
-                    planner.now() - condition->since >= planner.spec.scheduling.gang_timeout;
-  return planner.spec.failure_policy.spares > 0 && one_is_away && !late;
+                    planner.now() - condition->since >=
+                        planner.spec.scheduling.gang_timeout + policy.backoff + policy.grace_period;
+  return policy.spares > 0 && one_is_away && !late;
 }
 
 }  // namespace paceline::plan

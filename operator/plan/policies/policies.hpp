@@ -72,6 +72,9 @@ inline bool is_present(const ReplicaState& state) {
 }
 /// alone.cpp: no more replicas of the role with spares are away than it has spares.
 bool spares_suffice(const api::Spec& spec, const std::vector<ReplicaState>& replicas);
+/// alone.cpp: the job runs if rank 0's launcher says that spares have the places of all replicas
+/// that are away.
+void note_stand_ins(Planner& planner, const std::vector<ReplicaState>& replicas);
 /// alone.cpp: the gang starts again before these lost replicas are replaced, as spares take their
 /// places.
 bool does_without(const api::Spec& spec, const std::vector<const ReplicaState*>& lost);

@@ -46,16 +46,6 @@ void report_restart(Planner& planner, const char* what, const std::string& share
   }
 }
 
-/// A spare is in the place of each replica that is away, as rank 0's launcher says.
-bool spares_stand_in(const Planner& planner, const std::vector<ReplicaState>& replicas) {
-  const auto& summary = planner.in.memory.summary;
-  return planner.spec.failure_policy.spares > 0 && summary && summary->phase == "Running" &&
-         spares_suffice(planner.spec, replicas) &&
-         std::ranges::all_of(replicas, [&](const ReplicaState& state) {
-           return is_present(state) || fails_alone(planner.spec, state.replica);
-         });
-}
-
 /// Replicas that fail alone are on their way, and the others train.
 void report_replacing(Planner& planner, const std::vector<ReplicaState>& replicas,
                       const std::string& share) {
@@ -109,10 +99,6 @@ void report_progress(Planner& planner, const std::vector<ReplicaState>& replicas
       planner.set(status::kPreflightPassed, true, "Proved",
                   "GPUDirect RDMA works in every pod that has GPUs");
     return;
-  }
-  if (spares_stand_in(planner, replicas)) {
-    planner.clear(status::kRestarting, "Running", share);
-    planner.set(status::kRunning, true, "PodsRunning", share);
   }
   if (trains_on(planner, replicas)) return report_replacing(planner, replicas, share);
   if (planner.status().is_true(status::kReplacing) && !gathers_without(planner, replicas)) {

@@ -50,10 +50,11 @@ bool is_evaluator(const api::Spec& spec, const api::Replica& replica) {
 }
 
 /// True if the replica stays away: an operator with another runtime contract placed the gang, whose
-/// launchers would refuse the new one. A gang that runs does not stop for an evaluator.
+/// launchers would refuse it. A gang does not stop for an evaluator, or for one that has a spare.
 bool left_out(const Planner& planner, const api::Replica& replica) {
   return planner.out.status.contract != contract::kRuntimeContract &&
-         is_evaluator(planner.spec, replica);
+         (is_evaluator(planner.spec, replica) ||
+          planner.spec.roles[static_cast<std::size_t>(replica.role)].spares > 0);
 }
 
 /// Replicas that fail alone and are absent although they are on record, since the API server
@@ -96,10 +97,9 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
     if (alone && left_out(planner, state.replica)) {
       if (state.judgement.outcome != Outcome::kAbsent) continue;
       state.judgement.kind = "RuntimeChanged";
-      state.judgement.message =
-          "pod " + state.pod_name +
-          " is missing, and the operator was upgraded since the job was placed: launchers of both "
-          "releases cannot be in one gang, so the job goes on without this evaluator";
+      state.judgement.message = "pod " + state.pod_name + " is missing, and the operator was " +
+                                "upgraded since the job was placed: launchers of both releases " +
+                                "cannot be in one gang, so the job goes on without it";
       continue;
     }
     switch (state.judgement.outcome) {
@@ -140,9 +140,9 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
   return loss;
 }
 
-/// The number of the attempt after the loss, which is counted once: by rank 0's launcher if it lives
-/// and has noticed, as it then reports the next number, else here. If the count is too low, the
-/// launchers correct it, because they use the highest number that any of them knows.
+/// The number of the attempt after the loss, which is counted once: by rank 0's launcher if it
+/// lives and has noticed, as it then reports the next number, else here. If the count is too low,
+/// the launchers correct it, because they use the highest number that any of them knows.
 int next_attempt(const Planner& planner, const Loss& loss) {
   const std::optional<status::Report>& summary = planner.in.memory.summary;
   const int known = planner.out.status.attempt;
@@ -174,7 +174,7 @@ bool waits(Planner& planner, const ReplicaState& state, WallTime since) {
   return left > std::chrono::nanoseconds(0) || state.predecessor_alive;
 }
 
-/// The node that the scheduler chose for the lost replica; otherwise asks for one.
+/// The node that the scheduler chose; otherwise asks for one.
 std::optional<std::string> new_node(Planner& planner, const ReplicaState& state) {
   if (planner.placed_by_other()) return "";
   const int rank = state.replica.node_rank;
@@ -356,6 +356,7 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
   if (!already) keep_last_words(planner, loss);
   const WallTime since = already ? before->since : planner.now();
   if (!loss.settled) return true;
+  const Loss whole = loss;
   std::vector<const ReplicaState*> left;  // not replaced now
   const auto leave = [&](const ReplicaState* state, bool leaves) {
     if (leaves) left.push_back(state);
@@ -372,7 +373,6 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
     count_cost(planner, loss);
     return true;
   }
-  const Loss whole = loss;
   std::vector<std::string> nodes = planner.status().nodes();
   std::erase_if(loss.replicas, [&](const ReplicaState* state) {
     auto node = new_node(planner, *state);
@@ -389,7 +389,9 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
     return !gathers;
   }
   planner.set(condition, true, "Replacing", first.judgement.message);
-  count_cost(planner, loss);
+  count_cost(planner, alone ? loss : whole);
+  for (const ReplicaState* state : left)  // replaced later, as pods that are gone: it has its price
+    if (!alone && state->pod) planner.remove(*state->pod);
   if (!alone) planner.status().attempt = next_attempt(planner, loss);
   replace(planner, loss.replicas, nodes);
   return true;

@@ -101,6 +101,35 @@ TEST_F(SparesTest, TheNextPodOfALostMemberStandsByInItsTurn) {
   EXPECT_EQ(pods(), (Pods{"pod-0", "pod-1", "pod-4"}));
 }
 
+TEST_F(SparesTest, TakeNoPlaceWhoseRanksHaveNotStopped) {
+  gather_all();
+  const auto leaves = say(of(1), Leave{0});
+  EXPECT_EQ(sent<Stop>(leaves, of(2)).size(), 1U) << "the others lose no time";
+  stopped(0, {of(0), of(2)});
+  EXPECT_EQ(gang.phase(), GangPhase::kRestarting);
+  EXPECT_EQ(gang.gathered(), 3) << "the place is not vacant yet";
+  lose(1);
+  gang.on_tick(now);
+  EXPECT_EQ(gang.phase(), GangPhase::kRunning);
+  EXPECT_EQ(pods(), (Pods{"pod-0", "pod-3", "pod-2"}));
+  EXPECT_EQ(gang.attempt(), 1);
+}
+
+TEST_F(SparesTest, ARuleThatReplacesANodeSparesTheStandIn) {
+  auto settings = config(3);
+  settings.spares = 1;
+  settings.rules = {{.action = failure::Action::kReplaceNode, .signals = {9}}};
+  gang = Gang(settings);
+  for (const int rank : {0, 1, 2, 3}) join(rank);
+  say(of(1), Failed{0, killed(0)});
+  say(of(1), Stopping{0});
+  lose(1);
+  say(of(0), Stopping{0});
+  const auto last = say(of(2), Stopping{0});
+  EXPECT_TRUE(sent<Stop>(last, of(3)).empty());
+  EXPECT_FALSE(closes(last, of(3)));
+}
+
 TEST_F(SparesTest, WithoutOneLeftTheGangWaits) {
   gather_all();
   lose(3);

@@ -319,17 +319,38 @@ TEST_F(MemberTest, ARunningGangNeverTimesOut) {
 TEST_F(MemberTest, ASpareWaitsForAsLongAsItTakesAndStartsInThePlaceThatItIsTold) {
   MemberConfig spare = config();
   spare.hello.node.node_rank = 4;
-  spare.heartbeat_timeout = std::chrono::hours(24);
+  spare.has_spares = true;
   member = Member(spare, now);
   member.begin(now);
   member.on_connected(now);
   member.on_message(StandBy{}, now);
-  now += seconds(3600);
-  EXPECT_EQ(find<Exit>(member.on_tick(now)), nullptr);
+  for (int hour = 0; hour < 3; ++hour) {
+    now += seconds(3600);
+    member.on_progress(now);
+    EXPECT_EQ(find<Exit>(member.on_tick(now)), nullptr);
+  }
   member.on_message(Start{3, 0, "", 0, 0, 0}, now);
   const auto actions = member.on_message(Table{table(3)}, now);
   ASSERT_NE(find<StartRanks>(actions), nullptr);
   EXPECT_EQ(find<StartRanks>(actions)->node_rank, 0);
+}
+
+TEST_F(MemberTest, WithSparesItsPlaceIsItsOwnUntilItsRanksHaveStopped) {
+  MemberConfig spared = config();
+  spared.has_spares = true;
+  member = Member(spared, now);
+  member.begin(now);
+  run();
+  const auto leaves = member.on_terminate("SIGTERM", false, now);
+  ASSERT_NE(said<Leave>(leaves), nullptr);
+  EXPECT_NE(find<StopRanks>(leaves), nullptr);
+  EXPECT_EQ(find<DropServer>(leaves), nullptr);
+  now += kHeartbeatInterval;
+  EXPECT_NE(find<SendSummary>(member.on_tick(now)), nullptr) << "it is not silent meanwhile";
+  const auto ends = member.on_all_stopped(now);
+  EXPECT_NE(find<DropServer>(ends), nullptr);
+  ASSERT_NE(find<Exit>(ends), nullptr);
+  EXPECT_EQ(find<Exit>(ends)->outcome.end, End::kTerminated);
 }
 
 TEST_F(MemberTest, ASpareThatHasLostTheServerWaitsForItNoLongerThanOthers) {

@@ -134,6 +134,64 @@ TEST_F(SparesTest, ASpareMakesRoomForNodeRankZero) {
   EXPECT_FALSE(bench.status().is_true(status::kReplacing));
 }
 
+TEST_F(SparesTest, AGangThatStartsWithAStandInRuns) {
+  JobBench fresh(spec());
+  fresh.memory.admission = {{"n0", "n1", "n2"}};
+  fresh.step();
+  fresh.memory.admission.reset();
+  fresh.settle();
+  for (const int rank : {0, 2}) {
+    fresh.pod(rank).phase = observe::PodPhase::kRunning;
+    fresh.pod(rank).trainer = observe::TrainerState::kRunning;
+  }
+  fresh.pod(1).node.clear();  // it is not bound
+  fresh.settle();
+  EXPECT_FALSE(fresh.status().is_true(status::kRunning));
+  fresh.memory.summary.emplace();
+  fresh.memory.summary->phase = "Running";
+  for (int i = 0; i < 3; ++i) {
+    fresh.advance(minutes(1));
+    fresh.step();
+    EXPECT_EQ(fresh.status().phase, "Running") << i << fresh.status().message;
+    EXPECT_TRUE(fresh.status().is(status::kPlaced, "Bound")) << i;
+  }
+}
+
+TEST_F(SparesTest, APodOnADeadNodeGoesAlthoughItsPlaceIsTaken) {
+  for (const char* name : {"n0", "n1", "n2"}) {
+    auto node = std::make_shared<observe::NodeView>();
+    node->meta.name = name;
+    node->ready = bench.pod(1).node != name;
+    node->ready_since = bench.now;
+    bench.nodes[name] = node;
+  }
+  bench.advance(minutes(10));
+  bench.no_node = {1};
+  const json told = {{"version", 1},  {"phase", "Running"}, {"attempt", 1},  {"restarts", 0},
+                     {"gathered", 2}, {"expected", 2},      {"missing", {1}}};
+  bench.memory.summary = status::read_report(told.dump());
+  ASSERT_TRUE(bench.memory.summary);
+  bench.memory.summary_at = bench.now;
+  look();
+  EXPECT_FALSE(bench.pods.contains("j-w-1-0"));
+  EXPECT_EQ(bench.status().phase, "Running");
+}
+
+TEST_F(SparesTest, ALossOfSeveralIsChargedOnceAndDoesNotEndTheJob) {
+  bench.end(0, 137);
+  bench.end(1, 137);
+  bench.no_node = {1};
+  look();
+  EXPECT_EQ(bench.pod(0).incarnation, 1);
+  EXPECT_EQ(bench.status().restarts, 1);
+  bench.pod(0).phase = observe::PodPhase::kRunning;
+  bench.pod(0).trainer = observe::TrainerState::kRunning;
+  hear("Running", 1);
+  look();
+  EXPECT_EQ(bench.status().phase, "Running") << bench.status().message;
+  EXPECT_EQ(bench.status().restarts, 1);
+}
+
 TEST_F(SparesTest, AnOperatorThatKnowsNothingGoesOnAlike) {
   lose(1);
   look();
