@@ -245,7 +245,8 @@ void read_scheduling(const nlohmann::json& value, Scheduling& scheduling, FieldE
   if (const auto i = reader.one_of("provision", {"Auto", "ProvisioningRequest", "CapacityBuffer",
                                                  "Placeholders", "Disabled"}))
     scheduling.provision = static_cast<Provision>(*i);
-  if (const auto i = reader.one_of("backend", {"Auto", "Native", "Volcano", "Coscheduling"}))
+  if (const auto i = reader.one_of(
+          "backend", {"Auto", "Native", "Volcano", "Coscheduling", "PodGroup", "KAI"}))
     scheduling.backend = static_cast<Backend>(*i);
   reader.finish();
 }

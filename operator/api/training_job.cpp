@@ -52,6 +52,8 @@ std::string_view to_string(Backend backend) {
     case Backend::kNative: return "Native";
     case Backend::kVolcano: return "Volcano";
     case Backend::kCoscheduling: return "Coscheduling";
+    case Backend::kPodGroup: return "PodGroup";
+    case Backend::kKai: return "KAI";
   }
   return "Auto";
 }

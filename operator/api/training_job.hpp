@@ -59,6 +59,8 @@ enum class Backend {
   kNative,  // Paceline
   kVolcano,
   kCoscheduling,
+  kPodGroup,  // kube-scheduler, by the PodGroups of Kubernetes itself
+  kKai,
 };
 
 std::string_view to_string(FrameworkType type);

@@ -12,11 +12,44 @@ namespace {
 using nlohmann::json;
 
 constexpr std::array kSchedulers{
-    GangScheduler{api::Backend::kVolcano, "volcano", "scheduling.volcano.sh", "v1beta1"},
+    GangScheduler{api::Backend::kVolcano, "volcano", "scheduling.volcano.sh", "v1beta1",
+                  "install Volcano"},
     // The name that its own manifests give the scheduler.
     GangScheduler{api::Backend::kCoscheduling, "scheduler-plugins-scheduler", "scheduling.x-k8s.io",
-                  "v1alpha1"},
+                  "v1alpha1", "install Coscheduling"},
+    GangScheduler{api::Backend::kPodGroup, "default-scheduler", "scheduling.k8s.io", "v1beta1",
+                  "run Kubernetes 1.37 with the feature gate GenericWorkload, and its API server "
+                  "with --runtime-config=scheduling.k8s.io/v1beta1=true"},
+    GangScheduler{api::Backend::kKai, "kai-scheduler", "scheduling.run.ai", "v2alpha2",
+                  "install KAI"},
 };
+
+json gang_spec(const GangScheduler& scheduler, int pods, const PodGroupInputs& inputs) {
+  json spec = {{"minMember", pods}};
+  const auto add = [&](const char* field, const std::string& value) {
+    if (!value.empty()) spec[field] = value;
+  };
+  switch (scheduler.backend) {
+    case api::Backend::kVolcano:
+      spec["minResources"] = quantities(inputs.resources);
+      [[fallthrough]];
+    case api::Backend::kKai:
+      add("queue", inputs.queue);
+      add("priorityClassName", inputs.priority_class);
+      break;
+    case api::Backend::kPodGroup:
+      // Preemption takes the whole gang, or no pod of it.
+      spec = {{"schedulingPolicy", {{"gang", {{"minCount", pods}}}}},
+              {"disruptionMode", {{"all", json::object()}}}};
+      add("priorityClassName", inputs.priority_class);
+      break;
+    // It refuses a gang by its minResources, and does not look again when pods end.
+    case api::Backend::kCoscheduling:
+    case api::Backend::kAuto:
+    case api::Backend::kNative: break;
+  }
+  return spec;
+}
 
 /// Every term is an alternative, so each of them gets the exclusion.
 void stay_off(json& spec, const std::vector<std::string>& nodes) {
@@ -48,13 +81,6 @@ std::string pod_group_name(const api::TrainingJob& job, int incarnation) {
 
 json render_pod_group(const api::TrainingJob& job, const std::string& name,
                       const GangScheduler& scheduler, const PodGroupInputs& inputs) {
-  json spec = {{"minMember", api::replica_count(job.spec)}};
-  if (scheduler.backend == api::Backend::kVolcano) {
-    // Coscheduling refuses a gang by its minResources, and does not look again when pods end.
-    spec["minResources"] = quantities(inputs.resources);
-    if (!inputs.queue.empty()) spec["queue"] = inputs.queue;
-    if (!inputs.priority_class.empty()) spec["priorityClassName"] = inputs.priority_class;
-  }
   return {{"apiVersion", std::string(scheduler.group) + "/" + std::string(scheduler.version)},
           {"kind", "PodGroup"},
           {"metadata",
@@ -62,7 +88,7 @@ json render_pod_group(const api::TrainingJob& job, const std::string& name,
             {"namespace", job.metadata.name_space},
             {"labels", {{contract::kLabelJob, job.metadata.name}}},
             {"ownerReferences", json::array({owner_reference(job)})}}},
-          {"spec", std::move(spec)}};
+          {"spec", gang_spec(scheduler, api::replica_count(job.spec), inputs)}};
 }
 
 void join_pod_group(json& pod, const std::string& group, const GangScheduler& scheduler,
@@ -70,10 +96,22 @@ void join_pod_group(json& pod, const std::string& group, const GangScheduler& sc
   json& spec = pod["spec"];
   const json named = spec.value("schedulerName", json());
   if (!named.is_string() || named == "") spec["schedulerName"] = scheduler.name;
-  if (scheduler.backend == api::Backend::kVolcano) {
-    pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = group;
-  } else {
-    pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = group;
+  json& metadata = pod["metadata"];
+  switch (scheduler.backend) {
+    case api::Backend::kVolcano:
+      metadata["annotations"]["scheduling.k8s.io/group-name"] = group;
+      break;
+    case api::Backend::kCoscheduling:
+      metadata["labels"]["scheduling.x-k8s.io/pod-group"] = group;
+      break;
+    case api::Backend::kPodGroup: spec["schedulingGroup"]["podGroupName"] = group; break;
+    case api::Backend::kKai:
+      metadata["annotations"]["pod-group-name"] = group;
+      // Else KAI's podgrouper makes a PodGroup of its own for the pods of every owner.
+      metadata["annotations"]["kai.scheduler/skip-podgrouper"] = "true";
+      break;
+    case api::Backend::kAuto:
+    case api::Backend::kNative: break;
   }
   if (!avoid.empty()) stay_off(spec, avoid);
 }

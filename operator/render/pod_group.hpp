@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The PodGroup by which another scheduler binds a gang whole, and what makes the gang's pods its
-// members. Pure. Fields: Volcano's volcano.sh/apis v1.14.0, and Coscheduling's scheduler-plugins
-// v0.35.4-devel.
+// members. Pure. Fields: Volcano's volcano.sh/apis v1.14.0, Coscheduling's scheduler-plugins
+// v0.35.4-devel, Kubernetes' k8s.io/api v0.37.2, and KAI 0.17.
 #pragma once
 
 #include <span>
@@ -21,6 +21,7 @@ struct GangScheduler {
   std::string_view name;   // schedulerName of pods whose template names none
   std::string_view group;  // of the API that has its PodGroups
   std::string_view version;
+  std::string_view remedy;  // what has the API server serve its PodGroups
 
   /// For kubectl: a cluster may have several APIs with PodGroups.
   std::string resource() const { return "podgroups." + std::string(group); }

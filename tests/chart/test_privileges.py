@@ -265,6 +265,8 @@ def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]])
         "kueue.x-k8s.io/workloadpriorityclasses": {"get"},
         "scheduling.volcano.sh/podgroups": {"get", "create", "delete"},
         "scheduling.x-k8s.io/podgroups": {"get", "create", "delete"},
+        "scheduling.k8s.io/podgroups": {"get", "create", "delete"},
+        "scheduling.run.ai/podgroups": {"get", "create", "delete"},
         "/persistentvolumeclaims": {"get"},
         "/persistentvolumes": {"get"},
         "storage.k8s.io/storageclasses": {"get"},

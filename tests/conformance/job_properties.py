@@ -268,7 +268,9 @@ CASES: dict[str, Case] = {
     "scheduling.provision": Case(
         "Placeholders", "Disabled", test="test_waiting_job_asks_for_nodes"
     ),
-    "scheduling.backend": Case("Volcano", "Native", test="test_backend_says_who_chooses_the_nodes"),
+    "scheduling.backend": Case(
+        "PodGroup", "Native", test="test_backend_says_who_chooses_the_nodes"
+    ),
     "topology.required": Case("Leaf", "Zone", test="test_required_leaf_is_waited_for"),
     "failurePolicy.maxRestarts": Case(
         7, 0, changes=QUEUED, look=setting("MAX_RESTARTS"), seen=("7", "0")

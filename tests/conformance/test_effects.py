@@ -443,12 +443,30 @@ def test_waiting_job_asks_for_nodes(kube: Kube) -> None:
 
 def test_backend_says_who_chooses_the_nodes(kube: Kube) -> None:
     """This cluster has no PodGroups, and the job waits for them until Paceline places it."""
-    handle = create(kube, "left", merged(BASE["spec"], {"scheduling": {"backend": "Volcano"}}))
-    refused = handle.wait_condition("Placed", "False", "SchedulerNotInstalled")
-    assert "podgroups.scheduling.volcano.sh" in refused["message"]
-    assert handle.pods() == []
-    for change in ({"suspend": True}, {"scheduling": {"backend": "Native"}}, {"suspend": False}):
-        kube.patch("trainingjobs", SPACE, "left", {"spec": change})
+    remedies = {
+        "Volcano": "podgroups.scheduling.volcano.sh (v1beta1): install Volcano",
+        "Coscheduling": "podgroups.scheduling.x-k8s.io (v1alpha1): install Coscheduling",
+        "PodGroup": "podgroups.scheduling.k8s.io (v1beta1): run Kubernetes 1.37",
+        "KAI": "podgroups.scheduling.run.ai (v2alpha2): install KAI",
+    }
+
+    def choose(backend: str) -> None:
+        for change in ({"suspend": True}, {"scheduling": {"backend": backend}}, {"suspend": False}):
+            kube.patch("trainingjobs", SPACE, "left", {"spec": change})
+
+    waiting = {"scheduling": {"queue": "team"}, "suspend": True}
+    handle = create(kube, "left", merged(BASE["spec"], waiting))
+    for backend, remedy in remedies.items():
+        choose(backend)
+        kube.wait(
+            f"the job says how to get {backend}",
+            lambda remedy=remedy: remedy in handle.condition("Placed")["message"],
+            SPACE,
+            timeout=60,
+        )
+        assert handle.condition("Placed")["reason"] == "SchedulerNotInstalled"
+        assert handle.pods() == []
+    choose("Native")
     wait_pods(handle, "Paceline places it", 2)
     assert all(pin_of(pod) for pod in handle.pods())
     drop(handle)

@@ -12,7 +12,10 @@ namespace {
 using Names = std::span<const std::string_view>;
 using Text = std::string_view;
 
-constexpr Resource kPodGroups{"scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup"};
+constexpr Resource kVolcanoGroups{"scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup"};
+constexpr Resource kCoschedulingGroups{"scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup"};
+constexpr Resource kPodGroups{"scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup"};
+constexpr Resource kKaiGroups{"scheduling.run.ai", "v2alpha2", "podgroups", "PodGroup"};
 constexpr Resource kProvisioningRequests{"autoscaling.x-k8s.io", "v1", "provisioningrequests",
                                          "ProvisioningRequest"};
 constexpr Resource kCapacityBuffers{"autoscaling.x-k8s.io", "v1beta1", "capacitybuffers",
@@ -20,7 +23,10 @@ constexpr Resource kCapacityBuffers{"autoscaling.x-k8s.io", "v1beta1", "capacity
 
 constexpr std::array kKnown{kPods,
                             kPodTemplates,
+                            kVolcanoGroups,
+                            kCoschedulingGroups,
                             kPodGroups,
+                            kKaiGroups,
                             kProvisioningRequests,
                             kCapacityBuffers,
                             kNodes,
@@ -85,6 +91,7 @@ constexpr auto kPodSpec = std::to_array<Text>({"activeDeadlineSeconds",
                                                "runtimeClassName",
                                                "schedulerName",
                                                "schedulingGates",
+                                               "schedulingGroup",
                                                "securityContext",
                                                "serviceAccount",
                                                "serviceAccountName",

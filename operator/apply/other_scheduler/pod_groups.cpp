@@ -21,8 +21,7 @@ kube::Resource pod_groups_of(const render::GangScheduler& scheduler) {
 
 Done Actuator::group(const api::TrainingJob& job, const std::string& name,
                      const render::PodGroupInputs& inputs, bool only_try) {
-  const api::Backend backend = api::backend_of(job.spec);
-  const render::GangScheduler* scheduler = render::gang_scheduler(backend);
+  const render::GangScheduler* scheduler = render::gang_scheduler(api::backend_of(job.spec));
   if (scheduler == nullptr) return {};
   const kube::Resource resource = pod_groups_of(*scheduler);
   kube::WriteOptions options;
@@ -39,8 +38,8 @@ Done Actuator::group(const api::TrainingJob& job, const std::string& name,
     done.refusal =
         plan::Waiting{"SchedulerNotInstalled",
                       "the API server does not serve " + scheduler->resource() + " (" +
-                          std::string(scheduler->version) + "): install " +
-                          std::string(to_string(backend)) + ", or change spec.scheduling.backend"};
+                          std::string(scheduler->version) + "): " + std::string(scheduler->remedy) +
+                          ", or change spec.scheduling.backend"};
   } else if (final_refusal(answer.error())) {
     done.refusal = plan::Waiting{"PodGroupRefused", answer.error().message};
   } else {

@@ -5,6 +5,7 @@
 // part is bound for gangTimeout is removed.
 #include <algorithm>
 
+#include "operator/api/schedulers/backend.hpp"
 #include "operator/plan/policies/policies.hpp"
 #include "operator/render/pod_group.hpp"
 
@@ -14,7 +15,7 @@ namespace {
 constexpr auto kLook = std::chrono::minutes(1);
 
 std::string why_waiting(const Planner& planner, const std::vector<ReplicaState>& replicas) {
-  std::string text = "waits for " + std::string(to_string(api::backend_of(planner.spec)));
+  std::string text = "waits for " + std::string(api::chooser_of(api::backend_of(planner.spec)));
   for (const ReplicaState& state : replicas) {
     if (state.pod == nullptr || !state.pod->gang || state.pod->gang->message.empty()) continue;
     return text + ": " + state.pod->gang->message;

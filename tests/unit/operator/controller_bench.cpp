@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/operator/controller_bench.hpp"
 
+#include <array>
 #include <stdexcept>
 
 #include "common/contract/pod_defaults.hpp"
@@ -10,6 +11,32 @@
 namespace paceline::apply {
 
 using nlohmann::json;
+
+namespace {
+
+/// What a scheduler of whole PodGroups reads.
+struct GroupApi {
+  kube::Resource groups;
+  const char* least;   // in a PodGroup: how many pods it binds at least
+  const char* of_pod;  // in a pod: the name of its PodGroup
+};
+
+constexpr std::array kGroupApis{
+    GroupApi{{"scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup"},
+             "/spec/minMember",
+             "/metadata/annotations/scheduling.k8s.io~1group-name"},
+    GroupApi{{"scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup"},
+             "/spec/minMember",
+             "/metadata/labels/scheduling.x-k8s.io~1pod-group"},
+    GroupApi{{"scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup"},
+             "/spec/schedulingPolicy/gang/minCount",
+             "/spec/schedulingGroup/podGroupName"},
+    GroupApi{{"scheduling.run.ai", "v2alpha2", "podgroups", "PodGroup"},
+             "/spec/minMember",
+             "/metadata/annotations/pod-group-name"},
+};
+
+}  // namespace
 
 struct ControllerBench::Operator {
   explicit Operator(ControllerBench& bench)
@@ -184,27 +211,26 @@ void ControllerBench::bind_placeholder(const json& pod) {
 }
 
 bool ControllerBench::bind_in_group(const json& pod) {
-  const std::string group =
-      pod.value("/metadata/annotations/scheduling.k8s.io~1group-name"_json_pointer, "");
-  if (group.empty()) return false;
-  int members = 0;
-  for (const std::string& text : cluster_.objects(kube::kPods)) {
-    if (json::parse(text)["metadata"].value(
-            "/annotations/scheduling.k8s.io~1group-name"_json_pointer, "") == group)
-      ++members;
+  for (const GroupApi& api : kGroupApis) {
+    const std::string group = pod.value(json::json_pointer(api.of_pod), "");
+    if (group.empty()) continue;
+    int members = 0;
+    for (const std::string& text : cluster_.objects(kube::kPods))
+      members += json::parse(text).value(json::json_pointer(api.of_pod), "") == group ? 1 : 0;
+    for (const std::string& text : cluster_.objects(api.groups)) {
+      const json object = json::parse(text);
+      if (object["metadata"]["name"] != group || groups_wait ||
+          object.at(json::json_pointer(api.least)) > members)
+        continue;
+      const std::string node = node_with(cpu_of(pod));
+      if (node.empty()) break;
+      const std::string name = pod["metadata"]["name"];
+      cluster_.poke(kube::kPods, "default", name, json{{"spec", {{"nodeName", node}}}}.dump());
+      if (!pods_wait) start(name);
+    }
+    return true;
   }
-  const kube::Resource kind{"scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup"};
-  for (const std::string& text : cluster_.objects(kind)) {
-    const json object = json::parse(text);
-    if (object["metadata"]["name"] != group || groups_wait || object["spec"]["minMember"] > members)
-      continue;
-    const std::string node = node_with(cpu_of(pod));
-    if (node.empty()) break;
-    const std::string name = pod["metadata"]["name"];
-    cluster_.poke(kube::kPods, "default", name, json{{"spec", {{"nodeName", node}}}}.dump());
-    if (!pods_wait) start(name);
-  }
-  return true;
+  return false;
 }
 
 void ControllerBench::system() {

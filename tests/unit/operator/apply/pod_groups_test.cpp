@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs whose pods another scheduler binds. The bench plays Volcano: it binds a whole PodGroup, on
-// nodes of its own choice.
+// Jobs whose pods another scheduler binds. The bench plays that scheduler: it binds a whole
+// PodGroup, on nodes of its own choice.
 #include <gtest/gtest.h>
+
+#include <cctype>
 
 #include "common/base/timestamp.hpp"
 #include "operator/render/pod_group.hpp"
@@ -20,10 +22,9 @@ struct PodGroups : ::testing::Test {
     bench.add_node("a", 8);
     bench.add_node("b", 8);
   }
-  std::vector<json> groups() {
+  std::vector<json> groups(const kube::Resource& of = kGroups) {
     std::vector<json> all;
-    for (const std::string& text : bench.cluster().objects(kGroups))
-      all.push_back(json::parse(text));
+    for (const std::string& text : bench.cluster().objects(of)) all.push_back(json::parse(text));
     return all;
   }
   json status() { return bench.job("j")["status"]; }
@@ -51,6 +52,88 @@ TEST_F(PodGroups, AGangIsLeftToTheOtherSchedulerAndItsNodesAreRecorded) {
   EXPECT_EQ(status()["phase"], "Succeeded");
   EXPECT_TRUE(groups().empty());
   EXPECT_FALSE(status().contains("podGroup"));
+}
+
+struct Written {
+  const char* backend;
+  kube::Resource groups;
+  json spec;   // of the PodGroup
+  json patch;  // what makes a pod its member; $ is its name
+};
+
+TEST_F(PodGroups, EachSchedulerFindsTheGangAsItReadsOne) {
+  bench.create(kube::kPriorityClasses, "",
+               {{"metadata", {{"name", "low"}}}, {"value", 1}, {"preemptionPolicy", "Never"}});
+  const Written all[] = {
+      {"Coscheduling",
+       {"scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup"},
+       {{"minMember", 2}},
+       json::parse(R"({"spec": {"schedulerName": "scheduler-plugins-scheduler"},
+                       "metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "$"}}})")},
+      {"PodGroup",
+       {"scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup"},
+       json::parse(R"({"schedulingPolicy": {"gang": {"minCount": 2}},
+                       "disruptionMode": {"all": {}}, "priorityClassName": "low"})"),
+       json::parse(R"({"spec": {"schedulerName": "default-scheduler",
+                                "schedulingGroup": {"podGroupName": "$"}}})")},
+      {"KAI",
+       {"scheduling.run.ai", "v2alpha2", "podgroups", "PodGroup"},
+       {{"minMember", 2}, {"queue", "team"}, {"priorityClassName", "low"}},
+       json::parse(R"({"spec": {"schedulerName": "kai-scheduler"}, "metadata": {"annotations": {
+                       "pod-group-name": "$", "kai.scheduler/skip-podgrouper": "true"}}})")},
+  };
+  for (const Written& written : all) {
+    SCOPED_TRACE(written.backend);
+    const std::string name(1, static_cast<char>(std::tolower(written.backend[0])));
+    bench.add_job(
+        name, {{"scheduling",
+                {{"backend", written.backend}, {"queue", "team"}, {"priorityClassName", "low"}}}});
+    bench.settle();
+    const auto made = groups(written.groups);
+    ASSERT_EQ(made.size(), 1U);
+    EXPECT_EQ(made.front()["spec"], written.spec);
+    EXPECT_EQ(made.front()["apiVersion"], written.groups.api_version());
+    const std::string group = made.front()["metadata"]["name"];
+    std::string patch = written.patch.dump();
+    patch.replace(patch.find('$'), 1, group);
+    ASSERT_EQ(bench.pods(name).size(), 2U);
+    for (const json& pod : bench.pods(name)) {
+      json patched = pod;
+      patched.merge_patch(json::parse(patch));
+      EXPECT_EQ(patched, pod);
+      EXPECT_FALSE(pod["spec"].contains("affinity")) << "Paceline pins nothing";
+    }
+    EXPECT_EQ(bench.job(name)["status"]["phase"], "Running");
+    EXPECT_EQ(bench.job(name)["status"]["podGroup"], group);
+    bench.finish(name);
+    EXPECT_TRUE(groups(written.groups).empty());
+  }
+}
+
+TEST_F(PodGroups, AClusterWithoutThemSaysHowToGetThem) {
+  bench.cluster().set_faults([](const http::Request& request) -> std::optional<kube::Fault> {
+    if (request.target.find("/podgroups") == std::string::npos) return std::nullopt;
+    return kube::Fault{.status = 404};
+  });
+  bench.add_job("j", {{"scheduling", {{"backend", "PodGroup"}}}});
+  bench.settle();
+  const json placed = bench.condition("j", "Placed");
+  EXPECT_EQ(placed["reason"], "SchedulerNotInstalled");
+  EXPECT_EQ(placed["message"],
+            "the API server does not serve podgroups.scheduling.k8s.io (v1beta1): run Kubernetes "
+            "1.37 with the feature gate GenericWorkload, and its API server with "
+            "--runtime-config=scheduling.k8s.io/v1beta1=true, or change spec.scheduling.backend");
+  EXPECT_TRUE(bench.pods("j").empty());
+}
+
+TEST_F(PodGroups, AWaitingJobNamesKubeSchedulerAndItsGroup) {
+  bench.groups_wait = true;
+  bench.add_job("j", {{"scheduling", {{"backend", "PodGroup"}}}});
+  bench.settle();
+  EXPECT_EQ(bench.condition("j", "Placed")["message"],
+            "waits for kube-scheduler; what it says of the gang: kubectl describe "
+            "podgroups.scheduling.k8s.io " +
+                status()["podGroup"].get<std::string>());
 }
 
 TEST_F(PodGroups, NothingOfPacelineEndsTheWaitInTheOtherQueue) {
@@ -265,6 +348,22 @@ TEST(Backend, RefusesWhatOnlyPacelinesPlacementObeys) {
   EXPECT_EQ(parsed_errors(spec), json({"spec.topology.required", "spec.scheduling.podsPerNode"}));
   spec["scheduling"]["backend"] = "Native";
   EXPECT_EQ(parsed_errors(spec), json::array());
+}
+
+TEST(Backend, RefusesWhatItsSchedulerCannotBind) {
+  EXPECT_EQ(parsed_errors({{"scheduling", {{"backend", "KAI"}}}}),
+            json::array({"spec.scheduling.queue"}));
+  EXPECT_EQ(parsed_errors({{"scheduling", {{"backend", "KAI"}, {"queue", "team"}}}}),
+            json::array());
+  json spec = {{"scheduling", {{"backend", "PodGroup"}}}};
+  EXPECT_EQ(parsed_errors(spec), json::array());
+  spec["roles"] = json::parse(R"([{"name": "w", "replicas": 2, "template": {"spec":
+      {"schedulerName": "volcano", "schedulingGroup": {"podGroupName": "mine"},
+       "containers": [{"name": "trainer", "image": "i", "command": ["train"]}]}}}])");
+  EXPECT_EQ(parsed_errors(spec), json({"spec.roles[0].template.spec.schedulerName",
+                                       "spec.roles[0].template.spec.schedulingGroup"}));
+  EXPECT_EQ(parsed_errors({{"scheduling", {{"backend", "Pod"}}}}),
+            json::array({"spec.scheduling.backend"}));
 }
 
 TEST(JoinPodGroup, KeepsItsPodsOffNodes) {
