@@ -99,7 +99,9 @@ PodFacts read_pod(const json& pod, const PodFacts* before) {
   facts.created = text(at(meta, "creationTimestamp"));
   facts.node = text(at(pod, "spec", "nodeName"));
   facts.pinned = pinned(pod);
-  facts.group = text(at(meta, "annotations", "scheduling.k8s.io/group-name"));
+  facts.group = text(at(pod, "spec", "schedulingGroup", "podGroupName"));
+  if (facts.group.empty())
+    facts.group = text(at(meta, "annotations", "scheduling.k8s.io/group-name"));
   facts.gated = !at(pod, "spec", "schedulingGates").empty();
   facts.phase = text(at(pod, "status", "phase"));
   for (const json& container : at(pod, "status", "containerStatuses")) {

@@ -121,7 +121,7 @@ struct Facts {
   std::map<std::string, PodFacts> pods;  // by name: there is one namespace
   std::map<std::string, JobFacts> jobs;  // by name
   std::map<std::string, NodeFacts> nodes;
-  std::map<std::string, int> pod_groups;  // by name: minMember
+  std::map<std::string, int> pod_groups;  // by name: how many pods at least are bound
 
   /// They use the quota until the operator has removed them for a gang.
   bool any_placeholder() const;

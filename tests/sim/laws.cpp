@@ -146,7 +146,9 @@ void Laws::follow_workload(const nlohmann::json& workload, bool gone) {
 void Laws::follow_group(const nlohmann::json& group, bool gone) {
   const std::string& name = group["metadata"]["name"].get_ref<const std::string&>();
   if (!gone) {
-    facts_.pod_groups[name] = group["spec"]["minMember"].get<int>();
+    const nlohmann::json policy = group["spec"].value("schedulingPolicy", nlohmann::json());
+    const auto& least = policy.is_null() ? group["spec"]["minMember"] : policy["gang"]["minCount"];
+    facts_.pod_groups[name] = least.get<int>();
     return;
   }
   facts_.pod_groups.erase(name);

@@ -86,7 +86,7 @@ class Schedule {
     // Without a draw, for the same reason.
     if ((seed_ + static_cast<std::uint64_t>(number)) % 5 == 2 && rates_.grow == 0 &&
         !shape.one_leaf && shape.fewest == 0)
-      shape.backend = "Volcano";
+      shape.backend = number % 2 == 0 ? "Volcano" : "PodGroup";
     if ((seed_ + static_cast<std::uint64_t>(number)) % 7 == 3 && shape.roles.empty() &&
         shape.fewest == 0 && shape.replicas > 2)
       shape.spares = 1 + static_cast<int>(seed_ % 2 == 0 && shape.replicas > 3);
