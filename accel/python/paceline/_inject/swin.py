@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fused window attention in the Swin models of timm, torchvision and Transformers, in programs that
-do not know Paceline.
+"""Fused window attention in the Swin models of timm, torchvision, Transformers and OpenMMLab, in
+programs that do not know Paceline.
 
 `forward` of their attention classes is replaced in place: instances, their types, state and
 checkpoints stay the library's. A call is ours if everything about it is known (swin_forms.py,
