@@ -23,9 +23,10 @@ from typing import Any
 import torch
 
 from paceline._core.log import say
-from paceline._inject import operators, swin_checks
-from paceline._inject.swin_forms import FORMS, Call, Form
+from paceline._inject import operators, swin_checks, swin_forms, swin_v2_forms
+from paceline._inject.swin_forms import Call, Form
 
+FORMS = (*swin_forms.FORMS, *swin_v2_forms.FORMS)
 _MOST_KINDS = 512  # of calls that are remembered
 
 uninstall = operators.uninstall
