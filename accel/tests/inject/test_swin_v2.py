@@ -149,10 +149,10 @@ fake = ctypes.CDLL(os.environ["FAKE"], mode=ctypes.RTLD_GLOBAL)
 fake.fake_cuda_log.restype = ctypes.c_char_p
 import swin_fakes, swin_v2_fakes
 from paceline._inject import operators, swin
-from paceline.ops import _device, _window
+from paceline.ops import _device, _window, _window_kernels
 
 _device.stream_of = lambda device: 77
-_window.multiprocessors = lambda index: 2
+_window_kernels.multiprocessors = lambda index: 2
 torch.set_num_threads(1)
 kinds = {
     **swin_v2_fakes.LIBRARIES,
