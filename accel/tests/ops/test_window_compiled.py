@@ -58,7 +58,7 @@ def alone(runtime: Path, fake_device: dict[str, str]) -> Callable[[str], None]:
         environment = {**os.environ, "PYTHONPATH": str(runtime / "python"), **fake_device}
         command = [sys.executable, "-c", program]
         result = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=120, check=False
+            command, env=environment, capture_output=True, text=True, timeout=300, check=False
         )
         assert result.returncode == 0, result.stdout + result.stderr
         assert "reached the end" in result.stdout, result.stdout + result.stderr

@@ -32,20 +32,13 @@ def has_kernels(kind: str, index: int) -> bool:
     return _device.has_kernels("window_attention", torch.device(kind, index))
 
 
-def call(
-    packed: Tensor,
-    k: Tensor | None,
-    v: Tensor | None,
-    table: Tensor,
-    index: Tensor,
-    mask: Tensor | None,
-    scale: float,
-) -> Tensor:
-    found: Tensor = torch.ops.paceline.window_attention(packed, k, v, table, index, mask, scale)
+def call(*inputs: Any) -> Tensor:
+    """The arguments are those of `_window_kernels.forward`."""
+    found: Tensor = torch.ops.paceline.window_attention(*inputs)
     return found
 
 
-def _ready(*tensors: Tensor | None) -> list[Tensor | None]:
+def _ready(*tensors: Tensor | None) -> list[Any]:
     """The tensors as the kernels take them. A graph may come from another process, by a cache, so
     the kernels are asked for here, too.
     """
