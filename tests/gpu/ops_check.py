@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import checks
 import torch
 from paceline import ops
-from paceline.ops import _window
+from paceline.ops import _window, _window_kernels
 from torch.nn import functional
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "accel/tests/ops"))
@@ -334,10 +334,10 @@ def times_by_blocks() -> None:
     """How many blocks of a multiprocessor share the windows: which number is best."""
     windows = windows_of(2048, 7, 3, 64)
     still = windows._replace(qkv=windows.qkv.detach(), table=windows.table.detach())
-    chosen = _window.FORWARD_BLOCKS, _window.BACKWARD_BLOCKS
+    chosen = _window_kernels.FORWARD_BLOCKS, _window_kernels.BACKWARD_BLOCKS
     try:
         for blocks in (1, 2, 3, 4, 6, 8, 16):
-            _window.FORWARD_BLOCKS = _window.BACKWARD_BLOCKS = blocks
+            _window_kernels.FORWARD_BLOCKS = _window_kernels.BACKWARD_BLOCKS = blocks
             forward = milliseconds(graphed(still.call))
             both = milliseconds(graphed(lambda: windows.backward(windows.call)))
             checks.emit(
@@ -349,7 +349,7 @@ def times_by_blocks() -> None:
                 }
             )
     finally:
-        _window.FORWARD_BLOCKS, _window.BACKWARD_BLOCKS = chosen
+        _window_kernels.FORWARD_BLOCKS, _window_kernels.BACKWARD_BLOCKS = chosen
 
 
 def emit_ratios(operator: str, contenders: dict[str, Callable[[], Any]]) -> None:

@@ -8,17 +8,16 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import swin_stand_in
 import torch
 from paceline._core import reports
+from swin_training import SIDE, assert_near, images, made, output, trained
 from torch.utils.checkpoint import checkpoint
 
 Tensor = torch.Tensor
-SIDE = 56  # two stages of windows of 7: the first one has shifted windows
 
 
 def of_timm(**more: Any) -> torch.nn.Module:
@@ -94,44 +93,6 @@ def of_maskformer() -> torch.nn.Module:
 MODELS = (of_timm, of_torchvision, of_transformers)
 ALL = (*MODELS, of_donut, of_maskformer)
 LAYERS = 4
-
-
-def made(model: Callable[..., torch.nn.Module], **more: Any) -> torch.nn.Module:
-    torch.manual_seed(3)
-    built = model(**more)
-    with torch.no_grad():  # tables begin near 0, where they would tell little
-        for name, parameter in built.named_parameters():
-            if "relative_position_bias_table" in name:
-                parameter.normal_()
-    return built
-
-
-def images(height: int = SIDE, width: int = SIDE) -> Tensor:
-    return torch.randn(2, 3, height, width, generator=torch.Generator().manual_seed(4))
-
-
-def output(model: Any, batch: Tensor) -> Tensor:
-    result = model(batch)
-    for name in ("logits", "last_hidden_state"):
-        result = getattr(result, name, result)
-    return result
-
-
-def trained(model: torch.nn.Module, batch: Tensor) -> list[Tensor]:
-    """The output, and all gradients of a step."""
-    batch = batch.clone().requires_grad_()
-    result = output(model, batch)
-    (result * torch.linspace(-1, 1, result.numel()).view_as(result)).sum().backward()
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    found = [result.detach(), batch.grad, *(each.clone() for each in gradients)]
-    model.zero_grad()
-    return found
-
-
-def assert_near(ours: list[Tensor], theirs: list[Tensor]) -> None:
-    assert len(ours) == len(theirs)
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("model", ALL)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classes of the shape of timm's, torchvision's and Transformers' window attention, for machines
-that have none of them. tests/trainers/test_swin_models.py has the real ones.
+"""Classes of the shape of timm's, OpenMMLab's, torchvision's and Transformers' window attention, for
+machines that have none of them. tests/trainers/test_swin_models.py has the real ones.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ class WindowAttention(_Table):  # timm
         scores = self.attn_drop(self.softmax(scores))
         mixed = torch.einsum("whij,wjha->wiha", scores, qkv[:, :, 2])
         return self.proj_drop(self.proj(mixed.reshape(windows, places, dim)))
+
+
+class WindowMSA(WindowAttention):  # OpenMMLab
+    forward = WindowAttention.forward
 
 
 def shifted_window_attention(module: Any, x: Tensor) -> Tensor:
@@ -164,6 +168,7 @@ class SwinAttention(nn.Module):  # Transformers of late
 
 LIBRARIES = {
     "timm.models.swin_transformer": (WindowAttention,),
+    "mmpretrain.models.utils.attention": (WindowMSA,),
     "torchvision.models.swin_transformer": (ShiftedWindowAttention,),
     "transformers.models.swin.modeling_swin": (SwinAttention, SwinRelativePositionBias),
     # In the place of Transformers' older releases, whose class has the same form.

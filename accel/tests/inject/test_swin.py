@@ -21,6 +21,7 @@ from paceline._inject import operators
 Tensor = torch.Tensor
 
 CLASSES = (
+    swin_fakes.WindowMSA,
     swin_fakes.WindowAttention,
     swin_fakes.ShiftedWindowAttention,
     swin_fakes.SwinSelfAttention,
@@ -378,13 +379,14 @@ def test_explain() -> None:
         assert (
             "fused operators: on for timm.models.swin_transformer.WindowAttention: 2 calls;"
             " numerics class Reordered\n"
+            "  mmpretrain.models.utils.attention.WindowMSA: no call yet\n"
             "  timm.models.swin_transformer.WindowAttention: 2 calls computed, class Reordered\n"
             "  torchvision.models.swin_transformer.ShiftedWindowAttention: 1 by the library"
             " (dropout of attention)\n"
         ) in told
         seen = explain.as_dict()["fused operators"]["seen"]
-        assert [each["state"] for each in seen] == ["on", "off", "waiting", "waiting"]
-        assert seen[0]["computed"] == 2 and seen[1]["left"] == 1
+        assert [each["state"] for each in seen] == ["waiting", "on", "off", "waiting", "waiting"]
+        assert seen[1]["computed"] == 2 and seen[2]["left"] == 1
         (effect,) = (each for each in effects.found() if each["feature"] == "operators")
         assert effect["kept"] and "WindowAttention: 2 calls computed" in effect["reason"]
 
@@ -424,7 +426,7 @@ def test_a_signature_that_is_not_known(libraries: dict[str, ModuleType]) -> None
     original = WindowAttention.forward
     with swin_stand_in.installed():
         assert WindowAttention.forward is original
-        told = reports.OPERATORS.status().seen[0]
+        told = reports.OPERATORS.status().seen[1]
         assert told["reason"] == "its forward has the arguments x, mask, bias"
 
 

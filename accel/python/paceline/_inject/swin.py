@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fused window attention in the Swin models of timm, torchvision and Transformers, in programs that
-do not know Paceline.
+"""Fused window attention in the Swin models of timm, torchvision, Transformers and OpenMMLab, in
+programs that do not know Paceline.
 
 `forward` of their attention classes is replaced in place: instances, their types, state and
 checkpoints stay the library's. A call is ours if everything about it is known (swin_forms.py,
@@ -23,9 +23,10 @@ from typing import Any
 import torch
 
 from paceline._core.log import say
-from paceline._inject import operators, swin_checks
-from paceline._inject.swin_forms import FORMS, Call, Form
+from paceline._inject import operators, swin_checks, swin_forms, swin_v2_forms
+from paceline._inject.swin_forms import Call, Form
 
+FORMS = (*swin_forms.FORMS, *swin_v2_forms.FORMS)
 _MOST_KINDS = 512  # of calls that are remembered
 
 uninstall = operators.uninstall

@@ -26,7 +26,6 @@ _EVERYWHERE = [
 _SETS_DEVICE = "torch.utils._device"
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _KNOWN_PARTS = (torch.nn.Dropout, torch.nn.Softmax)
-_TABLE = {"relative_position_bias_table"}
 _HAS_KINDS_OF_AUTOCAST = hasattr(torch, "get_autocast_dtype")  # PyTorch 2.4
 
 # Questions that older releases of PyTorch have no answer to.
@@ -73,7 +72,7 @@ def why_not_module(form: Form, original: Original, module: Any) -> str:
             return f"a {form.table_within} of another kind"
         if original.bias.forward is not original.bias_forward:
             return f"a {form.table_within} of another kind"
-    if holder._parameters.keys() != _TABLE:
+    if all(holder._parameters.keys() != each for each in form.parameters):
         return "parameters that this release does not know"
     if form.table_within and own["_parameters"]:
         return "parameters that this release does not know"

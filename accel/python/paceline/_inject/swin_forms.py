@@ -48,6 +48,8 @@ class Form:
     # forward's arguments with their values, then the names that the library's own file defines.
     read: Callable[[Any, dict[str, Any], dict[str, Any]], Call | str]
     table_within: str = ""  # submodule that holds the table, if not the module itself
+    # Names of all parameters of the module that holds the table: one of these sets.
+    parameters: tuple[frozenset[str], ...] = (frozenset(("relative_position_bias_table",)),)
 
 
 _FUSED = getattr(functional, "scaled_dot_product_attention", None)  # PyTorch 2.0
@@ -58,7 +60,7 @@ def _is_replaced() -> bool:
     return getattr(functional, "scaled_dot_product_attention", None) is not _FUSED
 
 
-def _checked(call: Call) -> Call | str:
+def checked(call: Call) -> Call | str:
     """Returns the call, or why its tensors do not fit together. The library tells the error."""
     if call.index.numel() != call.size**2 or call.table.dim() != 2:
         return "a window of another size than the table's"
@@ -73,19 +75,25 @@ def _checked(call: Call) -> Call | str:
     return call
 
 
-# -- timm
+# -- timm and OpenMMLab
 # ------------------------------------------------------------
 
 
-def _read_timm(module: Any, given: dict[str, Any], _: dict[str, Any]) -> Call | str:
-    x, mask = given["x"], given.get("mask")
+def why_not_plain(module: Any, x: Tensor) -> str:
+    """Returns why the parts that the operator replaces do more than it does, or an empty text."""
     # Either flag: PyTorch's fused attention goes by the module's, and Dropout by its own.
     if (module.training or module.attn_drop.training) and module.attn_drop.p > 0:
         return "dropout of attention"
     if module.softmax.dim != -1:
         return "a softmax over other values"
-    if x.dim() != 3:
-        return "an input of another shape"
+    return "" if x.dim() == 3 else "an input of another shape"
+
+
+def _read_timm(module: Any, given: dict[str, Any], _: dict[str, Any]) -> Call | str:
+    """OpenMMLab's classes have the same parts, and no `fused_attn`."""
+    x, mask = given["x"], given.get("mask")
+    if why := why_not_plain(module, x):
+        return why
     heads, columns = module.num_heads, module.qkv.out_features
     if columns % (3 * heads):
         return "heads of another size"
@@ -113,7 +121,7 @@ def _read_timm(module: Any, given: dict[str, Any], _: dict[str, Any]) -> Call | 
         mask=mask,
         compute=compute,
     )
-    return _checked(call)
+    return checked(call)
 
 
 # -- torchvision
@@ -121,10 +129,26 @@ def _read_timm(module: Any, given: dict[str, Any], _: dict[str, Any]) -> Call | 
 
 
 def _read_torchvision(module: Any, given: dict[str, Any], library: dict[str, Any]) -> Call | str:
+    def mix(attention: Callable[..., Tensor], call: Call, cut: Tensor, mask: Any) -> Tensor:
+        qkv = functional.linear(cut, module.qkv.weight, module.qkv.bias)
+        qkv = qkv.reshape(call.windows, call.size, 3, call.heads, -1)
+        return attention(qkv, call.table, call.index, mask, scale=call.head_dim**-0.5)
+
+    return of_image(module, given["x"], library, module.relative_position_bias_table, mix)
+
+
+def of_image(
+    module: Any,
+    x: Tensor,
+    library: dict[str, Any],
+    table: Tensor,
+    mix: Callable[..., Tensor],
+    fused: bool = True,
+) -> Call | str:
     """torchvision's function takes an image apart, attends and puts it together again, so all of
-    that is done here. It uses the weights of the two projections, and never calls them.
+    that is done here. It uses the weights of the two projections, and never calls them. `mix` is
+    what happens within windows between the two.
     """
-    x = given["x"]
     if module.training and module.attention_dropout > 0:
         return "dropout of attention"
     function = library.get("shifted_window_attention")
@@ -151,10 +175,7 @@ def _read_torchvision(module: Any, given: dict[str, Any], library: dict[str, Any
             whole = torch.roll(whole, (-shifts[0], -shifts[1]), (1, 2))
             mask = _mask_of_shift((rows, columns), (down, across), shifts, whole)
         cut = whole.reshape(batch, rows, down, columns, across, channels).transpose(2, 3)
-        cut = cut.reshape(call.windows, call.size, channels)
-        qkv = functional.linear(cut, module.qkv.weight, module.qkv.bias)
-        qkv = qkv.reshape(call.windows, call.size, 3, heads, -1)
-        mixed = attention(qkv, call.table, call.index, mask, scale=(channels // heads) ** -0.5)
+        mixed = mix(attention, call, cut.reshape(call.windows, call.size, channels), mask)
         mixed = functional.linear(mixed, module.proj.weight, module.proj.bias)
         mixed = functional.dropout(mixed, module.dropout, module.training)
         mixed = mixed.reshape(batch, rows, columns, down, across, channels).transpose(2, 3)
@@ -169,13 +190,13 @@ def _read_torchvision(module: Any, given: dict[str, Any], library: dict[str, Any
         size=down * across,
         heads=heads,
         head_dim=channels // heads,
-        fused=True,
-        table=module.relative_position_bias_table,
+        fused=fused,
+        table=table,
         index=module.relative_position_index,
         mask=None,
         compute=compute,
     )
-    return _checked(call)
+    return checked(call)
 
 
 def _mask_of_shift(
@@ -202,22 +223,30 @@ def _mask_of_shift(
 # ------------------------------------------------------------
 
 
-def _read_transformers(module: Any, given: dict[str, Any], _: dict[str, Any]) -> Call | str:
-    """SwinSelfAttention, of releases until 5.0 and some later ones."""
+def why_not_states(module: Any, given: dict[str, Any]) -> str:
+    """Returns why the operator cannot give what is asked for, or an empty text."""
     if given.get("output_attentions"):
         return "attention weights are asked for"
     if given.get("head_mask") is not None:
         return "a mask of heads"
     if (module.training or module.dropout.training) and module.dropout.p > 0:
         return "dropout of attention"
+    return ""
+
+
+def _read_transformers(module: Any, given: dict[str, Any], _: dict[str, Any]) -> Call | str:
+    """SwinSelfAttention, of releases until 5.0 and some later ones."""
+    if why := why_not_states(module, given):
+        return why
     projections = (module.query, module.key, module.value)
     heads, head_dim = module.num_attention_heads, module.attention_head_size
 
     def compute(attention: Callable[..., Tensor]) -> tuple[Tensor]:
         return (_of_three(attention, call, projections, head_dim**-0.5),)
 
-    call = _of_states(module, given, heads, head_dim, compute)
-    return call if isinstance(call, str) else _checked(call)
+    table = module.relative_position_bias_table
+    call = of_states(module, given, heads, head_dim, table, compute)
+    return call if isinstance(call, str) else checked(call)
 
 
 # What a model hands down to all its layers, and this one has no look at.
@@ -247,14 +276,20 @@ def _read_transformers_5(module: Any, given: dict[str, Any], library: dict[str, 
         return module.o_proj(_of_three(attention, call, projections, module.scaling)), None
 
     holder = module.relative_position_bias
-    call = _of_states(holder, given, module.num_attention_heads, head_dim, compute)
-    return call if isinstance(call, str) else _checked(call)
+    table = holder.relative_position_bias_table
+    call = of_states(holder, given, module.num_attention_heads, head_dim, table, compute)
+    return call if isinstance(call, str) else checked(call)
 
 
-def _of_states(
-    holder: Any, given: dict[str, Any], heads: int, head_dim: int, compute: Callable[..., Any]
+def of_states(
+    holder: Any,
+    given: dict[str, Any],
+    heads: int,
+    head_dim: int,
+    table: Tensor,
+    compute: Callable[..., Any],
 ) -> Any:
-    """Returns the call, or why it cannot be made. `holder` has the table."""
+    """Returns the call, or why it cannot be made. `holder` has the index."""
     x = given["hidden_states"]
     if x.dim() != 3 or x.shape[2] != heads * head_dim:
         return "an input of another shape"
@@ -265,42 +300,66 @@ def _of_states(
         heads=heads,
         head_dim=head_dim,
         fused=False,
-        table=holder.relative_position_bias_table,
+        table=table,
         index=holder.relative_position_index,
         mask=given.get("attention_mask"),
         compute=compute,
     )
 
 
+def states(call: Call, projections: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    shape = (call.windows, call.size, call.heads, call.head_dim)
+    return tuple(project(call.x).view(shape) for project in projections)
+
+
 def _of_three(
     attention: Callable[..., Tensor], call: Call, projections: tuple[Any, ...], scale: float
 ) -> Tensor:
-    shape = (call.windows, call.size, call.heads, call.head_dim)
-    states = tuple(project(call.x).view(shape) for project in projections)
-    return attention(states, call.table, call.index, call.mask, scale=scale)
+    return attention(states(call, projections), call.table, call.index, call.mask, scale=scale)
 
 
 _OF_STATES = ("self", "hidden_states", "attention_mask")
+SIGNATURES_OF_STATES = (
+    (*_OF_STATES, "head_mask", "output_attentions"),
+    (*_OF_STATES, "output_attentions"),
+)
 _SELF_ATTENTION: dict[str, Any] = {
-    "signatures": (
-        (*_OF_STATES, "head_mask", "output_attentions"),
-        (*_OF_STATES, "output_attentions"),
-    ),
+    "signatures": SIGNATURES_OF_STATES,
     "parts": frozenset(("query", "key", "value", "dropout")),
     "skipped": ("dropout",),
     "helpers": ("transpose_for_scores",),
     "read": _read_transformers,
 }
 
+# OpenMMLab's libraries each have a copy of this class.
+_OF_OPENMMLAB = (
+    "mmpretrain.models.utils.attention",
+    "mmdet.models.backbones.swin",
+    "mmseg.models.backbones.swin",
+)
+_PARTS_OF_TIMM = frozenset(("qkv", "attn_drop", "proj", "proj_drop", "softmax"))
+
 FORMS = (
     Form(
         module="timm.models.swin_transformer",
         name="WindowAttention",
         signatures=(("self", "x", "mask"),),
-        parts=frozenset(("qkv", "attn_drop", "proj", "proj_drop", "softmax")),
+        parts=_PARTS_OF_TIMM,
         skipped=("attn_drop", "softmax"),
         helpers=("_get_rel_pos_bias",),
         read=_read_timm,
+    ),
+    *(
+        Form(
+            module=module,
+            name="WindowMSA",
+            signatures=(("self", "x", "mask"),),
+            parts=_PARTS_OF_TIMM,
+            skipped=("attn_drop", "softmax"),
+            helpers=(),
+            read=_read_timm,
+        )
+        for module in _OF_OPENMMLAB
     ),
     Form(
         module="torchvision.models.swin_transformer",

@@ -19,17 +19,23 @@ MOST = 2**31 - 1  # rows that the library counts
 
 def tensor(name: str, value: Any, *shape: int | str) -> Tensor:
     """Returns the tensor if it has this shape, where a word stands for any size."""
-    wanted = f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
     if not isinstance(value, torch.Tensor):
-        raise TypeError(f"{name} is a {type(value).__name__}: pass a tensor of shape {wanted}")
+        kind = type(value).__name__
+        raise TypeError(f"{name} is a {kind}: pass a tensor of shape {_shown(shape)}")
     fits = value.dim() == len(shape) and all(
         isinstance(size, str) or size == own for size, own in zip(shape, value.shape)
     )
     if not fits:
-        raise ValueError(f"{name} has shape {tuple(value.shape)}: pass one of shape {wanted}")
+        raise ValueError(
+            f"{name} has shape {tuple(value.shape)}: pass one of shape {_shown(shape)}"
+        )
     if value.numel() > 0 and value.layout is not torch.strided:
         raise ValueError(f"{name} has layout {value.layout}: pass {name}.to_dense()")
     return value
+
+
+def _shown(shape: tuple[int | str, ...]) -> str:
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
 def floats(name: str, value: Any, *shape: int | str) -> Tensor:

@@ -91,9 +91,16 @@ def why_unavailable(index: int) -> str:
 
 def takes(operator: str, tensors: Sequence[Tensor]) -> bool:
     """Whether the library has kernels for the device of all these tensors."""
+    return lie_together(tensors) and has_kernels(operator, tensors[0].device)
+
+
+def lie_together(tensors: Sequence[Tensor]) -> bool:
+    """Whether these are the memory that they show, on one device."""
     device = tensors[0].device
-    if any(type(each) not in REAL or each.device != device for each in tensors):
-        return False
+    return all(type(each) in REAL and each.device == device for each in tensors)
+
+
+def has_kernels(operator: str, device: torch.device) -> bool:
     if device.type != KIND or why_transformed():
         return False
     if why := why_unavailable(index_of(device)):

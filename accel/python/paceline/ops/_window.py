@@ -3,20 +3,16 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any, Union
 
 import torch
 
-from paceline._core.tensors import index_of, multiprocessors
+from paceline._core.tensors import index_of
 from paceline.ops import _arguments as arguments
-from paceline.ops import _device
+from paceline.ops import _device, _window_kernels, _window_op
 
 Tensor = torch.Tensor
 Packed = Union[Tensor, tuple[Tensor, Tensor, Tensor]]
-# Blocks of a launch for each multiprocessor: as many as run there at once, so that all end at about
-# the same time.
-FORWARD_BLOCKS, BACKWARD_BLOCKS = 4, 2
 is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 
 
@@ -36,9 +32,12 @@ def window_attention(
     On a GPU of compute capability 8, 9 or 10 it is one kernel forward and three backward, and no
     scores are kept for the backward. That is so for float16 and bfloat16, windows of at most 64
     tokens, and heads of 32 numbers; `index` has to lie within the table. All else is computed by
-    PyTorch, as is a call within a function that `torch.compile` compiles, and a backward of which
-    there will be another one. Scores and sums are float32. The gradient of `table` is summed in a
-    fixed order. Numerics class: Reordered.
+    PyTorch, as is a backward of which there will be another one. Scores and sums are float32. The
+    gradient of `table` is summed in a fixed order. Numerics class: Reordered.
+
+    Within a function that `torch.compile` compiles, the kernels stay from PyTorch 2.7 on, as an
+    operator of the graph. Its gradient has no gradient there: PyTorch raises an error. What
+    `torch.export` exports has PyTorch's operations, and needs no Paceline.
 
     Args:
         qkv: (windows, N, 3, heads, head_dim), or three tensors (windows, N, heads, head_dim).
@@ -63,13 +62,15 @@ def window_attention(
     _check(qkv, table, index, mask)
     if scale is None:
         scale = _shape(qkv)[-1] ** -0.5
+    parts: tuple[Any, ...] = (qkv, None, None) if isinstance(qkv, torch.Tensor) else tuple(qkv)
     if takes(qkv, table, index, mask):
-        if isinstance(qkv, torch.Tensor):
-            parts: tuple[Any, ...] = (_panels(qkv), None, None)
-        else:
-            parts = tuple(_panels(each) for each in qkv)
+        parts = tuple(None if each is None else _window_kernels.panels(each) for each in parts)
         found: Tensor = _Attention.apply(*parts, table, index, mask, float(scale))
         return found
+    if is_compiling() and _window_op.exists() and _fits(qkv, table, index, mask):
+        device = parts[0].device
+        if _window_op.has_kernels(device.type, index_of(device)):
+            return _window_op.call(*parts, table, index, mask, float(scale))
     return by_torch(qkv, table, index, mask, float(scale))
 
 
@@ -80,30 +81,28 @@ def serves(device: torch.device, dtype: torch.dtype) -> bool:
 
 def takes(qkv: Packed, table: Tensor, index: Tensor, mask: Tensor | None) -> bool:
     """Whether the kernels for GPUs compute this. The arguments are those of `window_attention`."""
-    if is_compiling() or torch.jit.is_tracing():
+    if is_compiling() or torch.jit.is_tracing() or not _fits(qkv, table, index, mask):
         return False
+    first = qkv if isinstance(qkv, torch.Tensor) else qkv[0]
+    return _device.has_kernels("window_attention", first.device)
+
+
+def _fits(qkv: Packed, table: Tensor, index: Tensor, mask: Tensor | None) -> bool:
+    """Whether the kernels compute this if there are kernels for the device."""
     first = qkv if isinstance(qkv, torch.Tensor) else qkv[0]
     if not serves(first.device, first.dtype):
         return False
     windows, tokens, heads, depth = _shape(qkv)
     if tokens > _device.MOST_TOKENS or depth != _device.HEAD_DIM or windows * tokens * heads == 0:
         return False
-    others = [table, index] if mask is None else [table, index, mask]
     parts = [qkv] if isinstance(qkv, torch.Tensor) else list(qkv)
     if any(each.dtype != first.dtype for each in parts) or index.dtype != torch.int64:
         return False
     # A mask is a constant of the model here.
     if mask is not None and (mask.requires_grad or not mask.is_floating_point()):
         return False
-    return _device.takes("window_attention", [*parts, *others])
-
-
-def _panels(tensor: Tensor) -> Tensor:
-    """The same numbers, dense and at an address that the kernels can read. A view into a flat
-    tensor, as the backward of `torch.cat` makes them, may lie anywhere.
-    """
-    tensor = tensor.contiguous()
-    return tensor.clone() if tensor.data_ptr() % _device.PANEL_BYTES else tensor
+    others = [table, index] if mask is None else [table, index, mask]
+    return _device.lie_together([*parts, *others])
 
 
 def _shape(qkv: Packed) -> tuple[int, int, int, int]:
@@ -171,14 +170,8 @@ class _Attention(torch.autograd.Function):
         mask: Tensor | None,
         scale: float,
     ) -> Tensor:
-        windows, tokens = packed.shape[:2]
-        out = packed.new_empty((windows, tokens, packed.shape[-2] * _device.HEAD_DIM))
-        index = index.contiguous()
-        masks = None if mask is None else mask.to(torch.float32).contiguous()
-        biases = _biases(table)
-        call = _call(packed, k, v, biases, index, masks, scale, FORWARD_BLOCKS)
-        call.out = out.data_ptr()
-        _device.launch(_device.functions().attention_forward, call, packed.device)
+        masks = _window_kernels.as_masks(mask)
+        out = _window_kernels.forward(packed, k, v, table, index, masks, scale)
         ctx.save_for_backward(packed, k, v, table, index, masks)
         ctx.scale = scale
         return out
@@ -188,23 +181,9 @@ class _Attention(torch.autograd.Function):
         packed, k, v, table, index, masks = ctx.saved_tensors
         if torch.is_grad_enabled():  # for another backward
             return _grads_by_torch(packed, k, v, table, index, masks, ctx.scale, out_grad)
-        tokens = packed.shape[1]
-        biases = _biases(table)
-        out_grad = _panels(out_grad.to(packed.dtype))
-        grads = [None if each is None else torch.empty_like(each) for each in (packed, k, v)]
-        table_grad = torch.empty_like(biases)
-        call = _call(packed, k, v, biases, index, masks, ctx.scale, BACKWARD_BLOCKS)
-        sums = biases.new_empty((call.slots, biases.shape[1], tokens, tokens))
-        call.out_grad, call.table_grad, call.sums = (
-            each.data_ptr() for each in (out_grad, table_grad, sums)
-        )
-        call.q_grad, call.k_grad, call.v_grad = _addresses(*grads)
-        _device.launch(_device.functions().attention_backward, call, packed.device)
-        return (*grads, table_grad.to(table.dtype), None, None, None)
-
-
-def _biases(table: Tensor) -> Tensor:
-    return table.detach().to(torch.float32).contiguous()
+        grads = _window_kernels.backward(packed, k, v, table, index, masks, ctx.scale, out_grad)
+        parts = grads[:-1] if k is not None else (grads[0], None, None)
+        return (*parts, grads[-1], None, None, None)
 
 
 def _grads_by_torch(
@@ -225,51 +204,6 @@ def _grads_by_torch(
     found = iter(torch.autograd.grad(out, wanted, out_grad, create_graph=True))
     grads = [next(found) if each is not None and each.requires_grad else None for each in inputs]
     return (*grads, None, None, None)
-
-
-def _addresses(packed: Any, k: Any, v: Any) -> tuple[int, int, int]:
-    if k is None:
-        third = packed.shape[-2] * _device.HEAD_DIM * packed.element_size()
-        first = packed.data_ptr()
-        return first, first + third, first + 2 * third
-    return packed.data_ptr(), k.data_ptr(), v.data_ptr()
-
-
-def _call(
-    packed: Tensor,
-    k: Tensor | None,
-    v: Tensor | None,
-    biases: Tensor,
-    index: Tensor,
-    masks: Tensor | None,
-    scale: float,
-    blocks: int,
-) -> _device.Attention:
-    windows, tokens = packed.shape[:2]
-    entries, heads = biases.shape
-    # A tensor with one window, or one token, may show any stride for it.
-    token_stride = packed[0, 0].numel()
-    slots = multiprocessors(index_of(packed.device)) * blocks // heads
-    q_at, k_at, v_at = _addresses(packed, k, v)
-    return _device.Attention(
-        size=ctypes.sizeof(_device.Attention),
-        type=_device.TYPES[packed.dtype],
-        windows=windows,
-        masks=1 if masks is None else masks.shape[0],
-        tokens=tokens,
-        heads=heads,
-        entries=entries,
-        window_stride=tokens * token_stride,
-        token_stride=token_stride,
-        slots=max(1, min(windows, slots)),
-        q=q_at,
-        k=k_at,
-        v=v_at,
-        table=biases.data_ptr(),
-        index=index.data_ptr(),
-        mask=None if masks is None else masks.data_ptr(),
-        scale=scale,
-    )
 
 
 def by_torch(
