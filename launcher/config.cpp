@@ -126,6 +126,11 @@ Result<frameworks::Environment> with_settings(frameworks::Environment environmen
   return environment;
 }
 
+Config at_place(Config config, int node_rank) {
+  config.node_rank = node_rank;
+  return config;
+}
+
 Result<Config> read_config(const frameworks::Environment& environment) {
   Reader reader(environment);
   Config config;

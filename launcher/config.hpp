@@ -91,6 +91,9 @@ struct Config {
 /// those of the image. Failure: the variable is no JSON object of texts.
 Result<frameworks::Environment> with_settings(frameworks::Environment environment);
 
+/// The settings of a launcher that was started as this node rank.
+Config at_place(Config config, int node_rank);
+
 Result<Config> read_config(const frameworks::Environment& environment);
 
 }  // namespace paceline::launcher

@@ -358,9 +358,7 @@ void Launcher::Impl::start_ranks(const rendezvous::StartRanks& start) {
   };
   rendezvous::RankTable table = start.table;
   rendezvous::name_hosts(table, config_.job_name, config_.subdomain);
-  Config config = config_;
-  config.node_rank = start.node_rank;
-  auto planned = plan_start(plan_, config, table, start.restarts);
+  auto planned = plan_start(plan_, at_place(config_, start.node_rank), table, start.restarts);
   if (!planned) return not_started(planned.error());
   log_changes(planned->ranks, last_changes_, log_);
   const auto& node = table.nodes[static_cast<std::size_t>(start.node_rank)];

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from marked import IMPORTED, JOINED, STARTED, STEPPED
-from recovery import DIGITS, HERE, PATIENCE, UNDER_WAY, Missed, quantile, torch_of
+from recovery import DIGITS, HERE, PATIENCE, READY, UNDER_WAY, Missed, quantile, torch_of
 
 BAR_SECONDS = 10.0
 PLACES, RANKS_OF_EACH = 2, 2
@@ -146,6 +146,7 @@ class Gang:
     def settle(self) -> None:
         """Waits until the job trains as it would for hours."""
         self.wait_for("step of all ranks", lambda: self.all_reached(STEPPED))
+        self.wait_for("standbys of rank 0's replica", lambda: READY in self.told())
         if self.spares:
             self.wait_for("spare", lambda: "stands by" in self.told())
         deadline = time.monotonic() + UNDER_WAY

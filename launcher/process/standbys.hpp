@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Standbys: for each Python rank of this replica an interpreter that has made the rank's imports
-// before the rank starts again (docs/designs/standby.md). A standby is the rank's own command, held
-// before its program runs; paceline/_inject/standby.py is the code inside.
+// before the rank starts again (docs/designs/recovery/standby.md). A standby is the rank's own
+// command, held before its program runs; paceline/_inject/standby.py is the code inside.
 //
 // A rank's Python writes a file after its first steps. A while later its standby is started, one at
 // a time. The start of the next attempt takes it. Without enough memory there is none.

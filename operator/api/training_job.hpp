@@ -82,8 +82,8 @@ using contract::RoleKind;
 struct Role {
   std::string name;
   RoleKind kind = RoleKind::kWorker;
-  int replicas = 1;  // the spares included
-  int spares = 0;    // the last ones, which stand by; only of the last role
+  int replicas = 1;              // the spares included
+  int spares = 0;                // the last ones, which stand by; only of the last role
   std::optional<int> processes;  // unset: see api::processes_of
   std::string start_after;       // name of a role; empty: starts with the gang
   nlohmann::json pod_template;   // {metadata, spec}

@@ -112,8 +112,7 @@ Plan plan_job(const Observed& observed) {
       preflight(planner, replicas) || mixed_releases(planner, replicas) ||
       job_verdict(planner, replicas))
     return done();
-  note_stand_ins(planner, replicas);
-  if (trains_on(planner, replicas)) report_training(planner, replicas);
+  report_if_it_trains(planner, replicas);
   if (create_replacements(planner, replicas) || lost_nodes(planner, replicas) ||
       bind_gang(planner, replicas) || replace_lost(planner, replicas) ||
       resize(planner, replicas)) {

@@ -174,7 +174,8 @@ int processes_of(const Spec& spec, const Role& role) {
 int world_size(const Spec& spec) {
   int size = 0;
   for (const Role& role : spec.roles) {
-    if (contract::trains(role.kind)) size += (role.replicas - role.spares) * processes_of(spec, role);
+    if (contract::trains(role.kind))
+      size += (role.replicas - role.spares) * processes_of(spec, role);
   }
   return size;
 }

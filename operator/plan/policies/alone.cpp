@@ -19,24 +19,23 @@ bool fails_alone(const api::Spec& spec, const api::Replica& replica) {
                                                    /*job_has_scheduler=*/false));
 }
 
-bool spares_suffice(const api::Spec& spec, const std::vector<ReplicaState>& replicas) {
+bool enough_there(const api::Spec& spec, const std::vector<ReplicaState>& replicas) {
+  const bool others = std::ranges::all_of(replicas, [&](const ReplicaState& state) {
+    return is_present(state) || fails_alone(spec, state.replica);
+  });
   const auto away = std::ranges::count_if(replicas, [&](const ReplicaState& state) {
     const bool has_spares = spec.roles[static_cast<std::size_t>(state.replica.role)].spares > 0;
     return has_spares && !is_present(state);
   });
-  return away <= spec.failure_policy.spares;
+  return others && away <= spec.failure_policy.spares;
 }
 
 void note_stand_ins(Planner& planner, const std::vector<ReplicaState>& replicas) {
   const auto& summary = planner.in.memory.summary;
-  const bool others_there = std::ranges::all_of(replicas, [&](const ReplicaState& state) {
-    return is_present(state) || fails_alone(planner.spec, state.replica);
-  });
   if (planner.spec.failure_policy.spares == 0 || !summary || summary->phase != "Running" ||
-      !others_there || !spares_suffice(planner.spec, replicas) ||
-      std::ranges::all_of(replicas, is_present))
+      !enough_there(planner.spec, replicas) || std::ranges::all_of(replicas, is_present))
     return;
-  const std::string& told = "a spare has the place of each replica that is away";
+  const std::string told = "a spare has the place of each replica that is away";
   // The gang is complete without the pods that no node has yet.
   if (!planner.status().is(status::kPlaced, "Bound"))
     planner.set(status::kPlaced, true, "Bound", told);
@@ -76,10 +75,7 @@ bool trains_on(const Planner& planner, const std::vector<ReplicaState>& replicas
   const api::JobStatus& status = planner.out.status;
   const auto& summary = planner.in.memory.summary;
   if (!status.is_true(status::kRunning)) return false;
-  const bool others_there = std::ranges::all_of(replicas, [&](const ReplicaState& state) {
-    return is_present(state) || fails_alone(planner.spec, state.replica);
-  });
-  if (!others_there || !spares_suffice(planner.spec, replicas)) return false;
+  if (!enough_there(planner.spec, replicas)) return false;
   const bool restarts =
       status.is_true(status::kRestarting) || (summary && summary->phase == "Restarting");
   if (!restarts) return true;

@@ -70,8 +70,9 @@ inline bool is_present(const ReplicaState& state) {
   return state.judgement.outcome == Outcome::kRunning ||
          state.judgement.outcome == Outcome::kSucceeded;
 }
-/// alone.cpp: no more replicas of the role with spares are away than it has spares.
-bool spares_suffice(const api::Spec& spec, const std::vector<ReplicaState>& replicas);
+/// alone.cpp: the gang trains without the replicas that are away. They fail alone, and no more of
+/// those with spares are away than there are spares.
+bool enough_there(const api::Spec& spec, const std::vector<ReplicaState>& replicas);
 /// alone.cpp: the job runs if rank 0's launcher says that spares have the places of all replicas
 /// that are away.
 void note_stand_ins(Planner& planner, const std::vector<ReplicaState>& replicas);
@@ -124,6 +125,8 @@ bool bind_gang(Planner& planner, const std::vector<ReplicaState>& replicas);
 bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas);
 /// progress.cpp: what the launchers measure, while node rank 0 runs.
 void report_training(Planner& planner, const std::vector<ReplicaState>& replicas);
+/// progress.cpp: the same of a gang that trains, with all its pods or with spares in their places.
+void report_if_it_trains(Planner& planner, const std::vector<ReplicaState>& replicas);
 /// progress.cpp
 void report_progress(Planner& planner, const std::vector<ReplicaState>& replicas);
 

@@ -79,6 +79,11 @@ void report_training(Planner& planner, const std::vector<ReplicaState>& replicas
                    "a spare has taken the place of the replica that was lost");
 }
 
+void report_if_it_trains(Planner& planner, const std::vector<ReplicaState>& replicas) {
+  note_stand_ins(planner, replicas);
+  if (trains_on(planner, replicas)) report_training(planner, replicas);
+}
+
 void report_progress(Planner& planner, const std::vector<ReplicaState>& replicas) {
   const auto running = std::count_if(replicas.begin(), replicas.end(), [](const ReplicaState& s) {
     return s.judgement.outcome == Outcome::kRunning;

@@ -4,7 +4,7 @@
 The launcher starts it with the rank's own command, beside the rank. sitecustomize comes here before
 Python runs the program. A standby imports what the running rank has imported, and waits. When the
 gang starts again it returns, and Python runs the program as in any start. If anything is not as in
-a plain start, it executes the rank's command anew. Design: docs/designs/standby.md.
+a plain start, it executes the rank's command anew. Design: docs/designs/recovery/standby.md.
 
 The launcher's side is launcher/process/standbys.cpp.
 """
