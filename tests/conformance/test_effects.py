@@ -104,7 +104,8 @@ def write(handle: JobHandle, spec: Object) -> None:
 
 def replicas(spec: Object) -> int:
     elastic = spec.get("elastic", {}).get("replicas", 0)
-    return sum(role.get("replicas", elastic) for role in spec["roles"])
+    spares: int = spec.get("failurePolicy", {}).get("spares", 0)
+    return spares + sum(role.get("replicas", elastic) for role in spec["roles"])
 
 
 def shown(handle: JobHandle, spec: Object) -> Shown | None:
