@@ -3,7 +3,7 @@
 // one is no new attempt of the gang, and the job stays Running. Node rank 0 hosts the rendezvous,
 // so its loss concerns all.
 //
-// So do the workers of a job with spares, while no more of them are away than there are spares: the
+// So do the workers of a job with spares, while no more of them are away than there are spares. The
 // launchers start their ranks anew without the lost ones, and need no operator for that.
 #include <algorithm>
 
