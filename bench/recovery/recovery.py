@@ -13,12 +13,9 @@ Run by bench/recovery/run.
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import os
 import selectors
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,6 +25,7 @@ from typing import Any
 
 import yaml
 from marked import IMPORTED, JOINED, STARTED, STEPPED
+from result import conclude, show
 
 HERE = Path(__file__).resolve().parent
 DIGITS = HERE.parents[1] / "examples" / "digits" / "train.py"
@@ -159,45 +157,6 @@ class Job:
         os.close(self.pipe)
 
 
-def quantile(values: list[float], share: float) -> float:
-    return sorted(values)[math.ceil(share * len(values)) - 1]
-
-
-def show(contender: str, recoveries: list[dict[str, float]]) -> None:
-    print(f"\n{contender} standby interpreters, {len(recoveries)} recoveries, in ms")
-    print(f"  {'':12}{'median':>8}{'p95':>8}{'max':>8}")
-    for part in [*PARTS, "all"]:
-        values = [recovery[part] * 1e3 for recovery in recoveries]
-        print(
-            f"  {part:12}{statistics.median(values):8.0f}{quantile(values, 0.95):8.0f}"
-            f"{max(values):8.0f}"
-        )
-
-
-def torch_of(python: str) -> str:
-    version = [python, "-c", "import torch; print(torch.__version__)"]
-    return subprocess.run(version, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-
-
-def summary(recoveries: dict[str, list[dict[str, float]]], python: str) -> dict[str, Any]:
-    ours, theirs = ([one["all"] for one in recoveries[name]] for name in STANDBY)
-    return {
-        "bench": "recovery",
-        "ratio": round(statistics.median(theirs) / statistics.median(ours), 2),
-        "baseline": "without standby interpreters",
-        "torch": python,
-        "median_ms": round(statistics.median(ours) * 1e3),
-        "p95_ms": round(quantile(ours, 0.95) * 1e3),
-        "max_ms": round(max(ours) * 1e3),
-        "baseline_median_ms": round(statistics.median(theirs) * 1e3),
-        "baseline_max_ms": round(max(theirs) * 1e3),
-        "within_bar": sum(seconds <= BAR_SECONDS for seconds in ours),
-        "kills": len(ours),
-        "bar_ms": BAR_SECONDS * 1e3,
-        "load": round(os.getloadavg()[0], 1),
-    }
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--paceline", required=True, metavar="PROGRAM")
@@ -223,12 +182,15 @@ def main() -> int:
         print(f"bench: {problem}", file=sys.stderr)
         return 1
     for contender, measured in recoveries.items():
-        show(contender, measured)
-    result = summary(recoveries, torch_of(options.python))
-    if result["within_bar"] < result["kills"]:
-        print(f"the bar is missed: {result['max_ms']} ms (load {result['load']})", file=sys.stderr)
-    print(json.dumps(result))
-    return 0 if result["within_bar"] == result["kills"] else 1
+        show(f"{contender} standby interpreters", measured)
+    return conclude(
+        "recovery",
+        BAR_SECONDS,
+        options.python,
+        recoveries["with"],
+        "without standby interpreters",
+        recoveries["without"],
+    )
 
 
 if __name__ == "__main__":

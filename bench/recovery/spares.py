@@ -16,21 +16,19 @@ Run by bench/recovery/run.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from marked import IMPORTED, JOINED, STARTED, STEPPED
-from recovery import DIGITS, HERE, PATIENCE, READY, UNDER_WAY, Missed, quantile, torch_of
+from recovery import DIGITS, HERE, PATIENCE, READY, UNDER_WAY, Missed
+from result import conclude, show
 
 BAR_SECONDS = 10.0
 PLACES, RANKS_OF_EACH = 2, 2
@@ -192,34 +190,6 @@ class Gang:
         os.close(self.pipe)
 
 
-def show(contender: str, recoveries: list[dict[str, float]]) -> None:
-    print(f"\n{contender} a spare, {len(recoveries)} lost replicas, in ms")
-    print(f"  {'':12}{'median':>8}{'p95':>8}{'max':>8}")
-    for part in [*PARTS, "all"]:
-        values = [recovery[part] * 1e3 for recovery in recoveries]
-        median = statistics.median(values)
-        print(f"  {part:12}{median:8.0f}{quantile(values, 0.95):8.0f}{max(values):8.0f}")
-
-
-def summary(recoveries: dict[str, list[dict[str, float]]], torch: str) -> dict[str, Any]:
-    ours, theirs = ([one["all"] for one in recoveries[name]] for name in SPARES)
-    return {
-        "bench": "spares",
-        "ratio": round(statistics.median(theirs) / statistics.median(ours), 2),
-        "baseline": "another launcher at once",
-        "torch": torch,
-        "median_ms": round(statistics.median(ours) * 1e3),
-        "p95_ms": round(quantile(ours, 0.95) * 1e3),
-        "max_ms": round(max(ours) * 1e3),
-        "baseline_median_ms": round(statistics.median(theirs) * 1e3),
-        "baseline_max_ms": round(max(theirs) * 1e3),
-        "within_bar": sum(seconds <= BAR_SECONDS for seconds in ours),
-        "losses": len(ours),
-        "bar_ms": BAR_SECONDS * 1e3,
-        "load": round(os.getloadavg()[0], 1),
-    }
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--launcher", required=True, metavar="PROGRAM")
@@ -244,13 +214,15 @@ def main() -> int:
         print(f"bench: {problem}", file=sys.stderr)
         return 1
     for contender, measured in recoveries.items():
-        show(contender, measured)
-    result = summary(recoveries, torch_of(options.python))
-    missed = result["within_bar"] < result["losses"]
-    if missed:
-        print(f"the bar is missed: {result['max_ms']} ms (load {result['load']})", file=sys.stderr)
-    print(json.dumps(result))
-    return 1 if missed else 0
+        show(f"{contender} a spare", measured)
+    return conclude(
+        "spares",
+        BAR_SECONDS,
+        options.python,
+        recoveries["with"],
+        "another launcher at once",
+        recoveries["without"],
+    )
 
 
 if __name__ == "__main__":
