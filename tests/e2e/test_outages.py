@@ -49,8 +49,9 @@ def test_spare_stands_in(kube: Kube, cluster: Cluster, submit: Submit, namespace
     policy = {"gracePeriod": "2s", "maxRestarts": 0, "spares": 1}
     handle = submit(job("spared", UNTIL_TOLD, replicas=2, failurePolicy=policy))
     handle.wait_started(0, 2)
-    status = handle.wait_phase("Running")
-    assert (status["ready"], status["roles"][0]["replicas"]) == ("3/3", 3)
+    handle.wait_phase("Running")
+    kube.wait("the spare stands by", lambda: handle.status["ready"] == "3/3", namespace)
+    assert handle.status["roles"][0]["replicas"] == 3
     frozen, spare = handle.pods()[1:]
     container = frozen["status"]["containerStatuses"][0]["containerID"].removeprefix(
         "containerd://"
@@ -74,10 +75,14 @@ def test_spare_stands_in(kube: Kube, cluster: Cluster, submit: Submit, namespace
     )
     kube.delete("pods", namespace, spare["metadata"]["name"])
     handle.wait_started(2, 2)
-    handle.wait_condition("Replacing", "False")
-    status = handle.wait_phase("Running")
+    kube.wait(
+        "the next spare stands by",
+        lambda: handle.status["ready"] == "3/3" and handle.status.get("disruptions") == 1,
+        namespace,
+    )
+    handle.wait_phase("Running")
     assert handle.pod_uids()[1] == frozen["metadata"]["uid"]
-    assert (status["ready"], status["disruptions"], status["restarts"]) == ("3/3", 1, 0), status
+    assert handle.status["restarts"] == 0, handle.status
     for name in handle.pod_names()[:2]:  # the third, which stands by, ends with the job
         kube.execute(namespace, name, ": >/tmp/go")
     handle.wait_phase("Succeeded")
