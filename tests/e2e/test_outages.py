@@ -52,7 +52,11 @@ def test_spare_stands_in(kube: Kube, cluster: Cluster, submit: Submit, namespace
     handle.wait_phase("Running")
     kube.wait("the spare stands by", lambda: handle.status["ready"] == "3/3", namespace)
     assert handle.status["roles"][0]["replicas"] == 3
-    frozen, spare = handle.pods()[1:]
+    # A spare has the place from the start if it came much sooner.
+    frozen, spare = sorted(
+        handle.pods()[1:],
+        key=lambda pod: "[1] rank 1" not in kube.logs(namespace, pod["metadata"]["name"]),
+    )
     container = frozen["status"]["containerStatuses"][0]["containerID"].removeprefix(
         "containerd://"
     )
@@ -63,7 +67,7 @@ def test_spare_stands_in(kube: Kube, cluster: Cluster, submit: Submit, namespace
         handle.wait_started(1, 2)
         print(f"both ranks ran again {time.monotonic() - began:.1f} s after the freeze")
         log = kube.logs(namespace, spare["metadata"]["name"])
-        assert "[1]" in log, log
+        assert "[1] rank 1" in log, log
     finally:
         cluster.on_node(frozen["spec"]["nodeName"], *task, "resume", container)
     kube.wait(
@@ -81,9 +85,10 @@ def test_spare_stands_in(kube: Kube, cluster: Cluster, submit: Submit, namespace
         namespace,
     )
     handle.wait_phase("Running")
-    assert handle.pod_uids()[1] == frozen["metadata"]["uid"]
+    assert frozen["metadata"]["uid"] in handle.pod_uids()
     assert handle.status["restarts"] == 0, handle.status
-    for name in handle.pod_names()[:2]:  # the third, which stands by, ends with the job
+    # The third, which stands by, ends with the job.
+    for name in (handle.pod_names()[0], frozen["metadata"]["name"]):
         kube.execute(namespace, name, ": >/tmp/go")
     handle.wait_phase("Succeeded")
 
