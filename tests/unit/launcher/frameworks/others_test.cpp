@@ -145,6 +145,7 @@ TEST(Custom, HasWhatEveryFrameworkHasAlone) {
                          {"MASTER_PORT", "29500"},
                          {"OMP_NUM_THREADS", "1"},
                          {"PACELINE_ATTEMPT", "0"},
+                         {"PACELINE_NODE_RANK", "1"},
                          {"PACELINE_RANK_TABLE", ""},
                          {"PACELINE_RESTARTS", "0"},
                          {"PACELINE_TELEMETRY_SOCKET", ""},
