@@ -18,14 +18,13 @@ import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import yaml
 from marked import IMPORTED, JOINED, STARTED, STEPPED
-from result import conclude, show
+from turns import conclude, in_turns, show
 
 HERE = Path(__file__).resolve().parent
 DIGITS = HERE.parents[1] / "examples" / "digits" / "train.py"
@@ -55,6 +54,7 @@ class Job:
 
     def __init__(self, options: argparse.Namespace, contender: str, folder: Path) -> None:
         spec = yaml.safe_load(JOB.read_text())
+        self.contender = contender
         self.replicas = spec["spec"]["roles"][0]["replicas"]
         self.ranks = self.replicas * spec["spec"]["framework"]["processesPerReplica"]
         pipe = folder / "pipe"
@@ -123,21 +123,22 @@ class Job:
     def said(self, text: str) -> int:
         return sum(text in line for _, line in self.log)
 
-    def settle(self, contender: str) -> None:
+    def settle(self) -> None:
         """Waits until the job trains as it would for hours."""
-        if contender == "with":
+        self.wait_for_steps()
+        if self.contender == "with":
             self.wait_for("standbys", lambda: self.said(READY) >= self.replicas)
         deadline = time.monotonic() + UNDER_WAY
         while (left := deadline - time.monotonic()) > 0:
             self.read(left)
 
-    def recover(self, contender: str, rank: int) -> dict[str, float]:
-        """Kills the rank; the seconds of each part, and of all."""
-        self.settle(contender)
+    def recover(self, number: int) -> dict[str, float]:
+        """Kills one rank after the other; the seconds of each part, and of all."""
+        self.settle()
         self.log.clear()
         self.marks.clear()
         ends = [time.monotonic()]
-        os.kill(self.pids[rank], signal.SIGKILL)
+        os.kill(self.pids[number % self.ranks], signal.SIGKILL)
         self.wait_for_steps()
         for end in PARTS.values():
             if end in (STARTED, IMPORTED, JOINED, STEPPED):
@@ -164,20 +165,10 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20, help="of each contender")
     parser.add_argument("--turns", type=int, default=2, help="jobs of each contender")
     options = parser.parse_args()
-    recoveries: dict[str, list[dict[str, float]]] = {name: [] for name in STANDBY}
     try:
-        for turn in range(options.turns):
-            kills = range(turn, options.kills, options.turns)
-            for contender, measured in recoveries.items():
-                with tempfile.TemporaryDirectory(prefix="paceline-recovery-") as folder:
-                    job = Job(options, contender, Path(folder))
-                    try:
-                        job.wait_for_steps()
-                        for kill in kills:
-                            measured.append(job.recover(contender, kill % job.ranks))
-                            print(f"{contender}: {measured[-1]['all']:.2f} s", flush=True)
-                    finally:
-                        job.end()
+        recoveries = in_turns(
+            STANDBY, options.kills, options.turns, lambda name, folder: Job(options, name, folder)
+        )
     except Missed as problem:
         print(f"bench: {problem}", file=sys.stderr)
         return 1

@@ -21,14 +21,13 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from marked import IMPORTED, JOINED, STARTED, STEPPED
 from recovery import DIGITS, HERE, PATIENCE, READY, UNDER_WAY, Missed
-from result import conclude, show
+from turns import conclude, in_turns, show
 
 BAR_SECONDS = 10.0
 PLACES, RANKS_OF_EACH = 2, 2
@@ -150,7 +149,7 @@ class Gang:
         deadline = time.monotonic() + UNDER_WAY
         self.wait_for("time", lambda: time.monotonic() > deadline)
 
-    def recover(self) -> dict[str, float]:
+    def recover(self, _: int) -> dict[str, float]:
         """Freezes the replica at node rank 1; the seconds of each part, and of all."""
         self.settle()
         self.said = self.log_file(0).stat().st_size
@@ -198,18 +197,10 @@ def main() -> int:
     parser.add_argument("--losses", type=int, default=20, help="of each contender")
     parser.add_argument("--turns", type=int, default=2, help="jobs of each contender")
     options = parser.parse_args()
-    recoveries: dict[str, list[dict[str, float]]] = {name: [] for name in SPARES}
     try:
-        for turn in range(options.turns):
-            for contender, measured in recoveries.items():
-                with tempfile.TemporaryDirectory(prefix="paceline-spares-") as folder:
-                    gang = Gang(options, contender, Path(folder))
-                    try:
-                        for _ in range(turn, options.losses, options.turns):
-                            measured.append(gang.recover())
-                            print(f"{contender}: {measured[-1]['all']:.2f} s", flush=True)
-                    finally:
-                        gang.end()
+        recoveries = in_turns(
+            SPARES, options.losses, options.turns, lambda name, folder: Gang(options, name, folder)
+        )
     except Missed as problem:
         print(f"bench: {problem}", file=sys.stderr)
         return 1

@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import swin_stand_in
 import torch
+from paceline._core import reports
 
 Tensor = torch.Tensor
+LAYERS = 4  # of the models here
 SIDE = 56  # two stages of windows of 7: the first one has shifted windows
 
 
@@ -49,3 +52,19 @@ def assert_near(ours: list[Tensor], theirs: list[Tensor]) -> None:
     assert len(ours) == len(theirs)
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def assert_attends(model: torch.nn.Module, batch: Tensor) -> Any:
+    """With the operator's attention a step is what it is alone, and what it is afterwards. The
+    operator's status while it was installed.
+    """
+    theirs = trained(model, batch)
+    with swin_stand_in.installed() as operator:
+        ours = trained(model, batch)
+        assert operator.calls == LAYERS and operator.masks >= 1
+        status = reports.OPERATORS.status()
+        assert status.switch.startswith("on for ") and f": {LAYERS} calls" in status.switch
+    assert_near(ours, theirs)
+    assert_near(trained(model, batch), theirs)
+    assert operator.calls == LAYERS, "uninstalled"
+    return status

@@ -14,7 +14,7 @@ import pytest
 import swin_stand_in
 import torch
 from paceline._core import reports
-from swin_training import SIDE, assert_near, images, made, output, trained
+from swin_training import LAYERS, SIDE, assert_attends, assert_near, images, made, output, trained
 from torch.utils.checkpoint import checkpoint
 
 Tensor = torch.Tensor
@@ -92,33 +92,19 @@ def of_maskformer() -> torch.nn.Module:
 
 MODELS = (of_timm, of_torchvision, of_transformers)
 ALL = (*MODELS, of_donut, of_maskformer)
-LAYERS = 4
 
 
 @pytest.mark.parametrize("model", ALL)
 @pytest.mark.parametrize("training", [True, False])
 def test_the_same_outputs_and_gradients(model: Any, training: bool) -> None:
-    built = made(model).train(training)
-    theirs = trained(built, images())
-    with swin_stand_in.installed() as operator:
-        ours = trained(built, images())
-        assert operator.calls == LAYERS and operator.masks >= 1
-        status = reports.OPERATORS.status()
-        assert status.switch.startswith("on for ") and f": {LAYERS} calls" in status.switch
-        acting = [each for each in status.seen if each["state"] == "on"]
-        assert [each["text"] for each in acting] == [f"{LAYERS} calls computed, class Reordered"]
-    assert_near(ours, theirs)
-    assert_near(trained(built, images()), theirs)
-    assert operator.calls == LAYERS, "uninstalled"
+    status = assert_attends(made(model).train(training), images())
+    acting = [each for each in status.seen if each["state"] == "on"]
+    assert [each["text"] for each in acting] == [f"{LAYERS} calls computed, class Reordered"]
 
 
 @pytest.mark.parametrize("size", [(64, 48), (60, 28), (28, 60), (20, 100)])
 def test_padded_images_and_shifts_along_one_side(size: tuple[int, int]) -> None:
-    built = made(of_torchvision)
-    theirs = trained(built, images(*size))
-    with swin_stand_in.installed() as operator:
-        assert_near(trained(built, images(*size)), theirs)
-        assert operator.calls == LAYERS and operator.masks >= 1
+    assert_attends(made(of_torchvision), images(*size))
 
 
 @pytest.mark.parametrize("model", MODELS)

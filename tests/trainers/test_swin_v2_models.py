@@ -12,9 +12,7 @@ import pytest
 import swin_stand_in
 import torch
 from paceline._core import reports
-from swin_training import SIDE, assert_near, images, made, output, trained
-
-LAYERS = 4
+from swin_training import LAYERS, SIDE, assert_attends, images, made, output
 
 
 def of_timm(**more: Any) -> torch.nn.Module:
@@ -86,34 +84,17 @@ MODELS = (of_timm, of_torchvision, of_transformers)
 @pytest.mark.parametrize("model", (*MODELS, of_swin2sr))
 @pytest.mark.parametrize("training", [True, False])
 def test_the_same_outputs_and_gradients(model: Any, training: bool) -> None:
-    built = made(model).train(training)
-    theirs = trained(built, images())
-    with swin_stand_in.installed() as operator:
-        ours = trained(built, images())
-        assert operator.calls == LAYERS and operator.masks >= 1
-        status = reports.OPERATORS.status()
-        assert status.switch.startswith("on for ") and f": {LAYERS} calls" in status.switch
-    assert_near(ours, theirs)
-    assert_near(trained(built, images()), theirs)
-    assert operator.calls == LAYERS, "uninstalled"
+    assert_attends(made(model).train(training), images())
 
 
 @pytest.mark.parametrize("more", [{"qkv_bias": False}, {"qkv_bias_separate": True}])
 def test_other_biases_of_timm(more: dict[str, Any]) -> None:
-    built = made(of_timm, **more)
-    theirs = trained(built, images())
-    with swin_stand_in.installed() as operator:
-        assert_near(trained(built, images()), theirs)
-        assert operator.calls == LAYERS
+    assert_attends(made(of_timm, **more), images())
 
 
 @pytest.mark.parametrize("size", [(64, 48), (60, 28), (28, 60), (20, 100)])
 def test_padded_images_and_shifts_along_one_side(size: tuple[int, int]) -> None:
-    built = made(of_torchvision)
-    theirs = trained(built, images(*size))
-    with swin_stand_in.installed() as operator:
-        assert_near(trained(built, images(*size)), theirs)
-        assert operator.calls == LAYERS and operator.masks >= 1
+    assert_attends(made(of_torchvision), images(*size))
 
 
 @pytest.mark.parametrize("model", MODELS)

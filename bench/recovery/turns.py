@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the recovery benchmarks print: a table for each contender, then one line of JSON.
+"""The recovery benchmarks: jobs of each contender in turns, a table for each, then a line of JSON.
 
 A recovery is the seconds of each of its parts, and of `all`.
 """
@@ -12,8 +12,37 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
 
 Recovery = dict[str, float]
+
+
+class Job(Protocol):
+    def recover(self, number: int) -> Recovery:
+        """Takes something from the job while it trains, and waits until it trains again."""
+
+    def end(self) -> None: ...
+
+
+def in_turns(
+    contenders: Iterable[str], count: int, turns: int, begin: Callable[[str, Path], Job]
+) -> dict[str, list[Recovery]]:
+    """So many recoveries of each contender, in so many jobs. `begin` is given an empty folder."""
+    recoveries: dict[str, list[Recovery]] = {contender: [] for contender in contenders}
+    for turn in range(turns):
+        for contender, measured in recoveries.items():
+            with tempfile.TemporaryDirectory(prefix="paceline-recovery-") as folder:
+                job = begin(contender, Path(folder))
+                try:
+                    for number in range(turn, count, turns):
+                        measured.append(job.recover(number))
+                        print(f"{contender}: {measured[-1]['all']:.2f} s", flush=True)
+                finally:
+                    job.end()
+    return recoveries
 
 
 def quantile(values: list[float], share: float) -> float:
