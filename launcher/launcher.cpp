@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
-#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <optional>
@@ -16,7 +15,6 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "common/contract/labels.hpp"
 #include "common/net/address.hpp"
 #include "common/telemetry/collector.hpp"
 #include "common/telemetry/ring_server.hpp"
@@ -222,8 +220,7 @@ void Launcher::Impl::join() {
   perform(member_.begin(clock_.steady()));
 }
 
-// Check what the job requires of this pod before the gang's barrier, so that no training step
-// begins without it.
+// What the job requires of this pod is checked before the barrier: no step begins without it.
 void Launcher::Impl::preflight() {
   if (config_.gpu_direct != "Required" && config_.gpu_direct != "Preferred") return join();
   preflight_ = ask_in_background(pod_probe(own_tree(), environment_), [this](PodReadiness told) {
@@ -272,6 +269,7 @@ void Launcher::Impl::tick() {
     if (server_) spans_.tick(server_->gang());
     if (const auto saved = saves_.ended())
       perform(member_.on_saved(saved->step, saved->ranks, saved->saved));
+    if (auto imports = standbys_.told()) perform(member_.on_imports(*std::move(imports)));
     if (joining_) perform(member_.on_tick(clock_.steady()));
     unserved_.look(agent_.served_here(), log_);
     if (outcome_) stop_when_heard();
@@ -279,8 +277,7 @@ void Launcher::Impl::tick() {
   });
 }
 
-// Node rank 0 stops last: it waits until every member has received the end of the job and the
-// node's agent has the findings, or until the time is over.
+// Node rank 0 stops last: all members have heard the end and the agent has the findings, or it is late.
 void Launcher::Impl::stop_when_heard() {
   const bool heard = !server_ || !server_->gang().finished() || server_->all_gone();
   if (clock_.steady() < stop_by_ && !(heard && agent_.reported())) return;
@@ -321,6 +318,8 @@ void Launcher::Impl::perform(const rendezvous::MemberActions& actions) {
       fetch_table(*fetch);
     } else if (const auto* start = std::get_if<rendezvous::StartRanks>(&action)) {
       start_ranks(*start);
+    } else if (const auto* next = std::get_if<rendezvous::PrepareRanks>(&action)) {
+      ranks_.prepare(plan_stand_in(plan_, config_, next->table), next->imports);
     } else if (const auto* stop = std::get_if<rendezvous::StopRanks>(&action)) {
       commands_.stop();
       ranks_.stop(stop->since);

@@ -88,6 +88,13 @@ Result<StartPlan> plan_start(const RankPlan& plan, const Config& config,
   return StartPlan{std::move(ranks), {}};
 }
 
+std::vector<process::RankSpec> plan_stand_in(const RankPlan& plan, const Config& config,
+                                             rendezvous::RankTable table) {
+  rendezvous::name_hosts(table, config.job_name, config.subdomain);
+  const Config there = at_place(config, static_cast<int>(table.nodes.size()) - 1);
+  return plan_ranks(plan, there, table, config.restarts).ranks;
+}
+
 rendezvous::Failure failure_to_start(const Error& error) {
   rendezvous::Failure failure;
   failure.exit_code = 1;

@@ -4,6 +4,8 @@
 // start of every attempt.
 #pragma once
 
+#include <vector>
+
 #include "common/base/error.hpp"
 #include "common/subprocess/spawn.hpp"
 #include "launcher/config.hpp"
@@ -22,6 +24,11 @@ struct StartPlan {
 /// contradicts the job.
 Result<StartPlan> plan_start(const RankPlan& plan, const Config& config,
                              const rendezvous::RankTable& table, int restarts);
+
+/// The ranks that this replica, which stands by, would start if it stood in for the last node rank.
+/// On another one they differ in their numbers only. Writes nothing.
+std::vector<process::RankSpec> plan_stand_in(const RankPlan& plan, const Config& config,
+                                             rendezvous::RankTable table);
 
 /// What the gang hears of ranks that could not be started.
 rendezvous::Failure failure_to_start(const Error& error);

@@ -72,6 +72,7 @@ class Gang:
         self.incarnations = [0] * (PLACES + self.spares)
         self.at_place_1 = 1  # which of them runs the ranks of node rank 1
         self.said = 0  # bytes of rank 0's log that belong to earlier kills
+        self.began: dict[int, int] = {}  # bytes of a log before its launcher's last start
         for node in range(PLACES + self.spares):
             self.launch(node)
 
@@ -101,6 +102,7 @@ class Gang:
         program = [self.options.python, str(HERE / "marked.py"), str(DIGITS)]
         program += ["--epochs", "1000000", "--checkpoint", str(self.folder / "digits.pt")]
         with self.log_file(node).open("ab") as log:
+            self.began[node] = log.tell()
             self.launchers[node] = subprocess.Popen(
                 [self.options.launcher, "run", "--", *program],
                 env=os.environ
@@ -118,6 +120,10 @@ class Gang:
     def told(self) -> str:
         """What rank 0's launcher has said since the last kill."""
         return self.log_file(0).read_bytes()[self.said :].decode(errors="replace")
+
+    def said_by(self, node: int) -> str:
+        """What the launcher has said since it was started."""
+        return self.log_file(node).read_bytes()[self.began[node] :].decode(errors="replace")
 
     def wait_for(self, what: str, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
@@ -145,7 +151,9 @@ class Gang:
         self.wait_for("step of all ranks", lambda: self.all_reached(STEPPED))
         self.wait_for("standbys of rank 0's replica", lambda: READY in self.told())
         if self.spares:
+            spare = 3 - self.at_place_1
             self.wait_for("spare", lambda: "stands by" in self.told())
+            self.wait_for("standbys of the spare", lambda: READY in self.said_by(spare))
         deadline = time.monotonic() + UNDER_WAY
         self.wait_for("time", lambda: time.monotonic() > deadline)
 

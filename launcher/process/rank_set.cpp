@@ -49,11 +49,16 @@ RankSet::RankSet(LogPump& pump, const Clock& clock, std::chrono::nanoseconds gra
       callbacks_(std::move(callbacks)),
       standbys_(standbys) {}
 
+/// A kernel may have none.
+std::filesystem::path RankSet::list_of_children() const {
+  const std::string self = std::to_string(::getpid());
+  return root_ / "proc" / self / "task" / self / "children";
+}
+
 /// The children of this process that belong to the attempt: the ranks, and the orphans that it
 /// adopted.
 std::vector<pid_t> RankSet::children() const {
-  const std::string self = std::to_string(::getpid());
-  std::ifstream file(root_ / "proc" / self / "task" / self / "children");
+  std::ifstream file(list_of_children());
   std::vector<pid_t> pids;
   for (pid_t pid = 0; file >> pid;) {
     if (standbys_ == nullptr || !standbys_->has(pid)) pids.push_back(pid);
@@ -90,6 +95,16 @@ void RankSet::start(const std::vector<RankSpec>& ranks) {
     // A kernel that does not list children gets no standbys: orphans could not be told from them.
     if (standbys_ != nullptr && !spec.standby_file.empty() && !children().empty())
       standbys_->watch(spec.local_rank, spawned->pid, spec.request, spec.standby_file);
+  }
+}
+
+void RankSet::prepare(const std::vector<RankSpec>& ranks, const std::string& imports) {
+  std::error_code error;
+  if (standbys_ == nullptr || any_alive() || !std::filesystem::exists(list_of_children(), error))
+    return;
+  for (const RankSpec& spec : ranks) {
+    if (!spec.standby_file.empty())
+      standbys_->prepare(spec.local_rank, spec.request, spec.standby_file, imports);
   }
 }
 

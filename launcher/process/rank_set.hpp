@@ -52,6 +52,8 @@ class RankSet {
           std::filesystem::path root, Callbacks callbacks, Standbys* standbys = nullptr);
 
   void start(const std::vector<RankSpec>& ranks);
+  /// While no rank is here: these may be started later, and import `imports`.
+  void prepare(const std::vector<RankSpec>& ranks, const std::string& imports);
   /// Another child of this process, the leader of its process group: it is stopped with the ranks,
   /// and its end is none of a rank.
   void adopt(pid_t pid) { guests_.push_back(pid); }
@@ -90,6 +92,7 @@ class RankSet {
   rendezvous::Failure told(const Seen& seen) const;
   std::vector<std::string> last_lines(const Rank& rank, std::chrono::milliseconds wait);
   void signal_all(int signal);
+  std::filesystem::path list_of_children() const;
   std::vector<pid_t> children() const;
   bool any_alive() const;
   bool any_group() const;

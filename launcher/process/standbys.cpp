@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <charconv>
 #include <fstream>
+#include <iterator>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -61,8 +63,31 @@ void Standbys::watch(int local_rank, pid_t pid, const SpawnRequest& request,
                      std::filesystem::path file) {
   Rank& rank = ranks_[local_rank];
   end(rank);
-  rank = {pid, request, std::move(file), std::nullopt, std::nullopt, false};
+  rank = {pid, request, std::move(file), std::nullopt, std::nullopt, false, false};
   all_ready_ = false;
+}
+
+void Standbys::prepare(int local_rank, const SpawnRequest& request, std::filesystem::path file,
+                       const std::string& imports) {
+  watch(local_rank, -1, request, std::move(file));
+  Rank& rank = ranks_[local_rank];
+  rank.told = true;
+  rank.due = clock_.steady();
+  std::ofstream out(rank.file, std::ios::trunc);
+  out << "0\n" << imports;
+  out.close();
+  rank.refused = !out;  // a full disk: the first start here imports
+}
+
+std::optional<std::string> Standbys::told() {
+  const auto found = ranks_.find(0);
+  if (found == ranks_.end() || found->second.told) return std::nullopt;
+  Rank& rank = found->second;
+  if (!rank.due || clock_.steady() < *rank.due) return std::nullopt;
+  rank.told = true;
+  std::ifstream file(rank.file);
+  file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');  // the process
+  return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
 void Standbys::end(Rank& rank) {

@@ -6,6 +6,8 @@
 // A rank's Python writes a file after its first steps. A while later its standby is started, one at
 // a time. The start of the next attempt takes it. Without enough memory there is none.
 //
+// A replica that stands by for others has no ranks yet. It is told what a rank elsewhere imports.
+//
 // Owns the processes until they are taken, and kills them at its end. One thread: the event loop's,
 // as RankSet's. Failure: there is no standby, and the rank is started as usual.
 #pragma once
@@ -37,6 +39,12 @@ class Standbys {
 
   /// The rank runs, and may get a standby once it has written `file`.
   void watch(int local_rank, pid_t pid, const SpawnRequest& request, std::filesystem::path file);
+  /// The rank may be started here later, and imports what `imports` says: its standby starts now.
+  /// Writes `file`, the first line of which is the number of no process.
+  void prepare(int local_rank, const SpawnRequest& request, std::filesystem::path file,
+               const std::string& imports);
+  /// What local rank 0 imports, once it has trained for a while; once in each attempt.
+  std::optional<std::string> told();
   /// The standby of the rank goes on as the rank, in this environment. nullopt if there is none
   /// that is ready and was started by the same command.
   std::optional<Spawned> take(int local_rank, const SpawnRequest& request);
@@ -61,6 +69,7 @@ class Standbys {
     std::optional<SteadyTime> due;  // when the standby may start; nullopt: nothing is written yet
     std::optional<Standby> standby;
     bool refused = false;  // in this attempt no standby is tried any more
+    bool told = false;     // what it imports
   };
 
   void look_for_file(Rank& rank, SteadyTime now);

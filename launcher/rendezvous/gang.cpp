@@ -120,6 +120,8 @@ GangActions Gang::on_message(ConnectionId from, const Message& message, SteadyTi
       conclude_failure(now);
       try_start(now);
     }
+  } else if (const auto* imports = std::get_if<Imports>(&message)) {
+    take_imports(*member, *imports);
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
     if (running && leave->attempt == attempt_) this->leave(*member, now);
   } else if (const auto* need = std::get_if<NeedTable>(&message)) {

@@ -249,6 +249,8 @@ class Gang {
   std::optional<std::string> reason_to_refuse(const Hello& hello) const;
   int seat_for(const Hello& hello) const;
   void stand_by(const Member& member);
+  void take_imports(const Member& member, const Imports& imports);
+  void prepare(const Member& member);
   void leave(const Member& member, SteadyTime now);
   void fill_places(SteadyTime now);
   void take_place(int seat, int place);
@@ -308,6 +310,7 @@ class Gang {
   std::vector<int> seat_of_rank_;  // by the node rank that a member was started with; -1: not here
   std::vector<bool> vacated_;      // by place: its member was lost
   SteadyTime last_join_{};
+  std::string imports_;  // of the role that has spares; "": not told yet
   // how many members decide, and the stages whose processes may run
   int deciding_ = 0;
   bool has_launcher_ = false;

@@ -92,8 +92,14 @@ MemberActions Member::on_message(const Message& message, SteadyTime now) {
     if (!start->table_from.empty()) act(FetchTable{start->attempt, start->table_from});
   } else if (std::holds_alternative<StandBy>(message)) {
     stands_by_ = true;
+  } else if (const auto* imports = std::get_if<Imports>(&message)) {
+    imports_ = imports->text;
   } else if (const auto* table = std::get_if<Table>(&message)) {
-    take_table(table->table);
+    if (stands_by_) {
+      prepare(table->table);
+    } else {
+      take_table(table->table);
+    }
   } else if (const auto* next = std::get_if<StartStage>(&message)) {
     if (starting_ && starting_->start.attempt == next->attempt) {
       starting_->start.stage = std::max(starting_->start.stage, next->stage);
@@ -148,6 +154,21 @@ void Member::take_table(const RankTable& table) {
   if (ending_ || !starting_ || starting_->start.attempt != table.attempt) return;
   starting_->table = table;
   start_if_due();
+}
+
+void Member::prepare(const RankTable& table) {
+  // A spare never is node rank 0.
+  const bool fits =
+      table.nodes.size() > 1 && table.nodes.back().processes == config_.hello.node.processes;
+  if (fits && !imports_.empty()) act(PrepareRanks{table, std::exchange(imports_, {})});
+}
+
+MemberActions Member::on_imports(std::string text) {
+  // One member of a role tells for all.
+  if (config_.has_spares && config_.hello.node.replica_index == 0 && link_ == Link::kUp &&
+      text.size() <= kMostImports)
+    act(SendMessage{Imports{std::move(text)}});
+  return take();
 }
 
 void Member::start_if_due() {

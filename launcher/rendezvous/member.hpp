@@ -75,6 +75,12 @@ struct StartRanks {
   RankTable table;
   int node_rank;  // of this replica in the table; a spare's is that of the replica it stands in for
 };
+/// This replica stands by. Its ranks would start with such a table, on one of the last node ranks,
+/// and import this: be ready for that.
+struct PrepareRanks {
+  RankTable table;
+  std::string imports;
+};
 /// Stop all ranks of this replica. The caller reports on_all_stopped, at once if none is alive.
 struct StopRanks {
   // from when on the grace period counts: they had time to save; nullopt: from now on
@@ -85,7 +91,7 @@ struct Exit {
 };
 using MemberAction = std::variant<ConnectServer, DropServer, SendMessage, SendSummary, SendFailure,
                                   SendStacks, AskForWindow, HoldRanks, SaveRanks, FetchTable,
-                                  StartRanks, StopRanks, LogLine, Exit>;
+                                  StartRanks, PrepareRanks, StopRanks, LogLine, Exit>;
 using MemberActions = std::vector<MemberAction>;
 
 struct MemberConfig {
@@ -118,6 +124,8 @@ class Member {
   /// A rank ended; no failure means that it exited with code 0.
   MemberActions on_rank_exit(int local_rank, const std::optional<Failure>& failure);
   MemberActions on_all_stopped(SteadyTime now);
+  /// The ranks here have told what they import.
+  MemberActions on_imports(std::string text);
   /// The launcher received SIGTERM or SIGINT. `can_save`: a rank here has said so.
   MemberActions on_terminate(const std::string& signal, bool can_save, SteadyTime now);
   /// Of SaveRanks: no rank here that can save has still to do so.
@@ -155,6 +163,7 @@ class Member {
   void leave(const std::string& what = "", std::optional<SavedStep> saved = {});
   void on_save(const Save& save, SteadyTime now);
   void take_table(const RankTable& table);
+  void prepare(const RankTable& table);
   void start_if_due();
   void connect();
   void beat(SteadyTime now);
@@ -189,6 +198,7 @@ class Member {
   std::optional<Starting> starting_;
   bool runs_rank_zero_ = false;  // of the training
   bool stands_by_ = false;       // the server has told so, and no start came since
+  std::string imports_;          // for the table that comes next, while it stands by
   std::optional<Leaving> leaving_;
   std::optional<SteadyTime> saving_since_;  // in this attempt
   std::optional<Outcome> ending_;

@@ -47,6 +47,7 @@ json write(const Start& start) {
   return object;
 }
 json write(const StandBy&) { return {{"type", "standBy"}}; }
+json write(const Imports& imports) { return {{"type", "imports"}, {"text", imports.text}}; }
 json write(const Leave& leave) { return {{"type", "leave"}, {"attempt", leave.attempt}}; }
 json write(const StartStage& next) {
   return {{"type", "startStage"}, {"attempt", next.attempt}, {"stage", next.stage}};
@@ -225,6 +226,8 @@ Result<Message> parse_message(std::string_view text, Sender sender) {
     message = std::move(start);
   } else if (type == "standBy") {
     message = StandBy{};
+  } else if (type == "imports") {
+    message = Imports{fields.text("text", kMostImports)};
   } else if (type == "leave") {
     message = Leave{read_attempt(fields)};
   } else if (type == "startStage") {

@@ -173,10 +173,27 @@ def test_the_program_finds_what_a_plain_start_gives_it(
     end.close()
 
 
+def test_a_spare_goes_on_in_the_place_that_it_is_given(make: Make) -> None:
+    launcher = make(RANK="7", GROUP_RANK="7", ROLE_RANK="7", PACELINE_NODE_RANK="7")
+    launcher.rank()
+    _, end, said = launcher.standby()
+    assert said.startswith("ready "), said
+    place = {"RANK": "4", "GROUP_RANK": "4", "ROLE_RANK": "4", "PACELINE_NODE_RANK": "4"}
+    launcher.go(end, **place)
+    told = launcher.result(launcher.running[-1])
+    assert told["ahead"]
+    assert {name: told["facts"]["environment"][name] for name in place} == place
+
+
 @pytest.mark.parametrize(
     ("environment", "touched"),
-    [({"PYTHONHASHSEED": "8"}, ""), ({"OMP_NUM_THREADS": "3"}, ""), ({}, "torch")],
-    ids=["hash", "threads", "library"],
+    [
+        ({"PYTHONHASHSEED": "8"}, ""),
+        ({"OMP_NUM_THREADS": "3"}, ""),
+        ({"RANK": "0"}, ""),
+        ({}, "torch"),
+    ],
+    ids=["hash", "threads", "rank", "library"],
 )
 def test_what_differs_from_a_plain_start_starts_plainly(
     make: Make, tmp_path: Path, environment: dict[str, str], touched: str

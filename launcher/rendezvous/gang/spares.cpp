@@ -31,6 +31,24 @@ int Gang::seat_for(const Hello& hello) const {
 void Gang::stand_by(const Member& member) {
   log(member.hello.node.pod_name + " stands by");
   send(member.connection, StandBy{});
+  if (!imports_.empty()) prepare(member);
+}
+
+void Gang::take_imports(const Member& member, const Imports& imports) {
+  // The spares are of the last role.
+  if (config_.spares == 0 || table_.nodes.empty() || imports.text == imports_ ||
+      member.hello.node.role != table_.nodes.back().role)
+    return;
+  imports_ = imports.text;
+  for (const auto& other : std::span(members_).subspan(places())) {
+    if (other) prepare(*other);
+  }
+}
+
+/// Lets it import what its ranks would. In the table it finds how they would be started.
+void Gang::prepare(const Member& member) {
+  send(member.connection, Imports{imports_});
+  actions_.emplace_back(SendTable{{member.connection}});
 }
 
 /// The others stop now. The place is vacant when the member has gone, so that no rank runs twice.

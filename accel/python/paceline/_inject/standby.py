@@ -63,13 +63,18 @@ PACKAGES = frozenset(
 )
 # Parts of them that start processes.
 ACTIVE = ("torch._inductor",)
-# What a launcher sets anew for each attempt. No import reads it.
+# What a launcher sets anew for each attempt, and the numbers of a rank, which a spare gets with its
+# place. No import reads more of it than whether the rank is 0.
 OF_THE_ATTEMPT = frozenset(
     (
+        "GROUP_RANK",
         "MASTER_ADDR",
         "MASTER_PORT",
         "PACELINE_ATTEMPT",
+        "PACELINE_NODE_RANK",
         "PACELINE_RESTARTS",
+        "RANK",
+        "ROLE_RANK",
         "TORCHELASTIC_RESTART_COUNT",
     )
 )
@@ -260,7 +265,8 @@ def _takes(start: dict[bytes, bytes]) -> bool:
         own = dict(one.split(b"=", 1) for one in environ.read().split(b"\0") if b"=" in one)
     own.pop(b"PACELINE_STANDBY_SOCKET", None)
     differ = {os.fsdecode(name) for name in own.keys() | start if own.get(name) != start.get(name)}
-    if differ - OF_THE_ATTEMPT:
+    becomes_zero = "RANK" in differ and b"0" in (own.get(b"RANK"), start.get(b"RANK"))
+    if differ - OF_THE_ATTEMPT or becomes_zero:
         return False
     values = {name: start.get(os.fsencode(name)) for name in differ}
     _set({name: value if value is None else os.fsdecode(value) for name, value in values.items()})

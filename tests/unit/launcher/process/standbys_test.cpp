@@ -163,6 +163,32 @@ TEST_F(StandbysTest, AnotherCommandIsStartedPlainly) {
   }
 }
 
+TEST_F(StandbysTest, WhatARankImportsIsToldOnceInEachAttempt) {
+  EXPECT_EQ(standbys->told(), std::nullopt);
+  start(spec("0"));
+  EXPECT_EQ(standbys->told(), std::nullopt) << "it has not trained long enough";
+  ASSERT_TRUE(says("are ready"));
+  std::ofstream(root / "imports", std::ios::app) << "torch\n";
+  EXPECT_EQ(standbys->told(), "torch\n");
+  EXPECT_EQ(standbys->told(), std::nullopt);
+  stop();
+}
+
+TEST_F(StandbysTest, AReplicaThatStandsByHasOneBeforeItsFirstRank) {
+  ranks.prepare({spec("0")}, "torch\n");
+  EXPECT_EQ(test::slurp(root / "imports"), "0\ntorch\n");
+  ASSERT_TRUE(says("1 standby interpreters are ready"));
+  EXPECT_EQ(standbys->told(), std::nullopt) << "it knows that from another";
+  ranks.prepare({spec("0")}, "torch\nnumpy\n");
+  EXPECT_FALSE(standbys->any()) << "the rank imports more now";
+  lines.clear();
+  ASSERT_TRUE(says("1 standby interpreters are ready"));
+  EXPECT_EQ(start(spec("4")), "standby 4 \n");
+  ranks.prepare({spec("5")}, "torch\n");
+  EXPECT_FALSE(standbys->any()) << "its rank runs";
+  stop();
+}
+
 TEST_F(StandbysTest, OneThatDiesIsNotTaken) {
   start(spec("0"));
   ASSERT_TRUE(says("are ready"));

@@ -224,6 +224,34 @@ TEST_F(SparesTest, SayNothingThatCountsWhileTheyStandBy) {
   EXPECT_EQ(gang.phase(), GangPhase::kRunning) << "the loss of one concerns nobody";
 }
 
+TEST_F(SparesTest, HearWhatTheirRoleImports) {
+  gather_all();
+  const auto told = say(of(0), Imports{"torch"});
+  for (const int rank : {3, 4}) {
+    EXPECT_EQ(sent<Imports>(told, of(rank)).at(0).text, "torch");
+  }
+  EXPECT_TRUE(sent<Imports>(told, of(1)).empty());
+  EXPECT_EQ(tables(told), (std::vector<ConnectionId>{of(3), of(4)}));
+  EXPECT_TRUE(say(of(0), Imports{"torch"}).empty()) << "after a restart, and nothing is new";
+  lose(1);
+  stopped(0, {of(0), of(2)});
+  const auto later = join(1, 1);
+  EXPECT_EQ(sent<Imports>(later, of(1, 1)).size(), 1U) << "who comes later hears it, too";
+  EXPECT_EQ(tables(later), std::vector<ConnectionId>{of(1, 1)});
+}
+
+TEST_F(SparesTest, HearNothingOfAnotherRolesImports) {
+  for (const int rank : {0, 1, 2, 3, 4}) {
+    Hello value = hello(rank);
+    if (rank == 0) value.node.role = "coordinator";
+    say(of(rank), value);
+  }
+  ASSERT_EQ(gang.phase(), GangPhase::kRunning);
+  EXPECT_TRUE(say(of(0), Imports{"ray"}).empty());
+  EXPECT_TRUE(say(of(3), Imports{"torch"}).empty()) << "a spare tells nothing";
+  EXPECT_EQ(sent<Imports>(say(of(1), Imports{"torch"}), of(3)).size(), 1U);
+}
+
 TEST_F(SparesTest, ARankTheGangDoesNotHaveIsRefused) {
   EXPECT_EQ(sent<Refused>(join(5), of(5)).size(), 1U);
 }

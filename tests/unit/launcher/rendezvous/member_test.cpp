@@ -335,6 +335,47 @@ TEST_F(MemberTest, ASpareWaitsForAsLongAsItTakesAndStartsInThePlaceThatItIsTold)
   EXPECT_EQ(find<StartRanks>(actions)->node_rank, 0);
 }
 
+TEST_F(MemberTest, ASpareIsReadyForAPlaceBeforeItHasOne) {
+  MemberConfig spare = config();
+  spare.hello.node.node_rank = 2;
+  spare.has_spares = true;
+  member = Member(spare, now);
+  member.begin(now);
+  member.on_connected(now);
+  member.on_message(StandBy{}, now);
+  RankTable two = table(3);
+  two.nodes.push_back(two.nodes.front());
+  EXPECT_EQ(find<PrepareRanks>(member.on_message(Table{two}, now)), nullptr) << "for which ranks?";
+  member.on_message(Imports{"torch"}, now);
+  const auto actions = member.on_message(Table{two}, now);
+  ASSERT_NE(find<PrepareRanks>(actions), nullptr);
+  EXPECT_EQ(find<PrepareRanks>(actions)->imports, "torch");
+  EXPECT_EQ(find<PrepareRanks>(actions)->table.nodes.size(), 2U);
+  EXPECT_EQ(find<StartRanks>(actions), nullptr);
+  member.on_message(Imports{"torch"}, now);
+  two.nodes.back().processes = 5;
+  EXPECT_EQ(find<PrepareRanks>(member.on_message(Table{two}, now)), nullptr) << "of another size";
+  EXPECT_EQ(find<PrepareRanks>(member.on_message(Table{table(3)}, now)), nullptr)
+      << "node rank 0 is never vacant";
+}
+
+TEST_F(MemberTest, TheFirstOfARoleTellsWhatItsRanksImportWhereThereAreSpares) {
+  run();
+  EXPECT_EQ(said<Imports>(member.on_imports("torch")), nullptr) << "nobody stands by";
+  MemberConfig first = config();
+  first.has_spares = true;
+  member = Member(first, now);
+  member.begin(now);
+  run();
+  ASSERT_NE(said<Imports>(member.on_imports("torch")), nullptr);
+  EXPECT_TRUE(member.on_imports(std::string(kMostImports + 1, 'x')).empty());
+  first.hello.node.replica_index = 1;
+  member = Member(first, now);
+  member.begin(now);
+  run();
+  EXPECT_TRUE(member.on_imports("torch").empty());
+}
+
 TEST_F(MemberTest, WithSparesItsPlaceIsItsOwnUntilItsRanksHaveStopped) {
   MemberConfig spared = config();
   spared.has_spares = true;

@@ -43,6 +43,7 @@ TEST(Message, EveryKindSurvivesTheTrip) {
   EXPECT_EQ(start.node_rank, -1);
   EXPECT_EQ(round_trip(Start{5, 2, "", 1, 3, 7}).node_rank, 7);
   round_trip(StandBy{});
+  EXPECT_EQ(round_trip(Imports{R"({"modules":{"torch":""}})"}).text, R"({"modules":{"torch":""}})");
   EXPECT_EQ(round_trip(Leave{5}).attempt, 5);
   EXPECT_EQ(round_trip(StartStage{5, 2}).stage, 2);
   EXPECT_EQ(round_trip(Started{5}).attempt, 5);
