@@ -104,6 +104,7 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
     }
     switch (state.judgement.outcome) {
       case Outcome::kAbsent:
+        if (state.predecessor_alive) break;  // it is created when that one has ended
         if (!planner.in.memory.gone.contains(state.pod_name)) {
           // the cache may lag; ask the API server before creating a second incarnation
           planner.out.check_gone.push_back(state.pod_name);
@@ -186,9 +187,8 @@ std::optional<std::string> new_node(Planner& planner, const ReplicaState& state)
   return std::nullopt;
 }
 
-/// A replacement that the API server refused (a full quota, a policy) is tried again, because
-/// rebuilding the gang would meet the same refusal. True while the policy waits. gangTimeout bounds
-/// that, unless the others train on.
+/// A replacement that the API server refused (a full quota, a policy) is tried again: a new gang
+/// would be refused, too. True while that waits, for gangTimeout unless the others train on.
 bool refused(Planner& planner, std::string_view condition) {
   const std::optional<Waiting>& refusal = planner.in.memory.refusal;
   if (!refusal) return false;

@@ -87,6 +87,19 @@ TEST_F(AloneTest, AnEvaluatorCostsNothingHoweverOftenItIsKilled) {
   EXPECT_EQ(bench.pod(3).incarnation, 3);
 }
 
+TEST_F(AloneTest, AReplacementThatWaitsForItsPredecessorIsNotReplacedItself) {
+  bench.pod(2).sidecar = true;  // as a kubelet tells of a trainer's end before the pod's
+  bench.pod(2).lingers = true;
+  bench.end(2, 137);
+  EXPECT_TRUE(runs_through());
+  EXPECT_EQ(bench.status().roles[1].incarnations, (std::vector{0, 1}));
+  EXPECT_TRUE(bench.memory.gone.empty()) << "it was never there";
+  bench.pods.erase("j-w-1-0");
+  EXPECT_TRUE(runs_through());
+  EXPECT_EQ(bench.pod(2).incarnation, 1);
+  EXPECT_EQ(bench.created, 4 + 1);
+}
+
 TEST_F(AloneTest, AServerThatIsLostRestartsTheGang) {
   bench.pods.erase("j-ps-0-0");
   bench.settle();
