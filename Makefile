@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin: each target is one script, which can be run by itself. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-oldest test-runtime-threads test-frameworks mutants lint test-threads bench bench-agent bench-comm bench-loader bench-models bench-ops bench-optim bench-recovery bench-scale reach reach-versions diagnose reliability test-rdma test-nccl test-kueue test-schedulers coverage cluster cluster-down images release
+.PHONY: help setup build demo test test-oldest test-runtime-threads test-frameworks mutants lint test-threads bench bench-agent bench-comm bench-loader bench-models bench-ops bench-optim bench-recovery bench-scale reach reach-versions diagnose reliability test-rdma test-nccl test-kueue test-schedulers test-pod-groups coverage cluster cluster-down images release
 
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -35,6 +35,9 @@ test-schedulers: ## jobs that Volcano and Coscheduling bind, on the real two-nod
 
 test-kueue: ## jobs of a LocalQueue under Kueue's own controller, on the real two-node cluster; Kueue is built from its Go module, once
 	scripts/test kueue
+
+test-pod-groups: ## jobs that Kubernetes 1.37 binds as its own gangs, on a real two-node cluster of it; it is built from its Go module, once
+	scripts/test pod-groups
 
 reliability: ## each part of a real three-node cluster killed while jobs run and wait; writes the table of docs/operate/reliability.md; needs root
 	scripts/build release paceline-operator paceline-agent paceline-probe paceline-launcher paceline_runtime

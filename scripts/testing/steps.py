@@ -53,6 +53,7 @@ STEPS: dict[str, Callable[[Path], None]] = {
     "tsan-runtime": _build("tsan", "accel_test"),
     "tools": _tools,
     "kueue-tools": _run(["tests/cluster/build-tools", "--with-kueue"]),
+    "kubernetes-1.37": _run(["tests/cluster/build-tools", "--profile", "1.37"]),
     "scheduler-tools": _run(["tests/cluster/build-tools", "--with-schedulers"]),
     "pytorch": _run(["scripts/pytorch-venv"]),
     "published": _run(["tests/conformance/published/fetch"]),

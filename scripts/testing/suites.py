@@ -302,6 +302,19 @@ SUITES: dict[str, Suite] = {
         usual=False,
         cluster=True,
     ),
+    "pod-groups": Suite(
+        "jobs that Kubernetes 1.37 binds as its own gangs, on a real two-node cluster of it",
+        ("build", "tools", "kubernetes-1.37"),
+        lambda results: pytest(
+            results,
+            DEBIAN_PYTHON,
+            "pod-groups",
+            "tests/schedulers",
+            env={**with_tools(), "PACELINE_CLUSTER_PROFILE": "1.37"},
+        ),
+        usual=False,
+        cluster=True,
+    ),
     "reliability": Suite(
         "each part of a real three-node cluster killed while jobs run and wait; writes a page",
         ("build", "tools"),

@@ -66,12 +66,12 @@ class Cluster:
 
 
 @contextmanager
-def own_cluster(images: list[str], keep: bool) -> Iterator[Cluster]:
+def own_cluster(images: list[str], keep: bool, profile: str = "") -> Iterator[Cluster]:
     """A cluster of two nodes that have these images. `keep`: one that is up already, which stays."""
     control = Cluster()
     run([str(ROOT / "scripts" / "images"), "pause", *images], timeout=900)
     if not keep:
-        control.call("up", "--owner", str(os.getpid()))
+        control.call("up", "--owner", str(os.getpid()), "--profile", profile)
     try:
         archives = [str(ROOT / "build" / "images" / f"{name}.tar") for name in images]
         control.call("load-image", *archives)

@@ -2,6 +2,7 @@
 """Fixtures: one cluster and one operator for the whole run, each of the other schedulers for the
 tests that it has a part in, and a namespace for each test.
 
+PACELINE_CLUSTER_PROFILE chooses the cluster's Kubernetes, and with it the schedulers.
 PACELINE_E2E_CLUSTER=keep takes a cluster that is already up, and leaves it: for work on the tests.
 """
 
@@ -22,7 +23,7 @@ sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tests" / "cluster")]
 
 from jobs import JobHandle, own_namespace  # noqa: E402
 from kube import GROUPS, Kube, Object  # noqa: E402
-from scheduler import KINDS, Scheduler  # noqa: E402
+from scheduler import HERE, KINDS, PROFILE, Scheduler  # noqa: E402
 from testbed import Cluster, Operator, own_cluster  # noqa: E402
 
 KEEP = os.environ.get("PACELINE_E2E_CLUSTER") == "keep"
@@ -33,7 +34,7 @@ numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    with own_cluster(["runtime", "busybox"], KEEP) as control:
+    with own_cluster(["runtime", "busybox"], KEEP, PROFILE) as control:
         yield control
 
 
@@ -55,13 +56,13 @@ def operator(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
     assert process.stop() == 0, process.tail()
 
 
-@pytest.fixture(scope="session", params=sorted(KINDS))
+@pytest.fixture(scope="session", params=HERE)
 def scheduler(
     request: pytest.FixtureRequest, kube: Kube, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Scheduler]:
     kind = KINDS[request.param]
     program = shutil.which(kind.program)
-    assert program, f"no {kind.program} on PATH: tests/cluster/build-tools --with-schedulers"
+    assert program, f"no {kind.program} on PATH: scripts/test schedulers builds it"
     process = Scheduler(kube, kind, Path(program), tmp_path_factory.mktemp(kind.program))
     process.install()
     GROUPS["podgroups"] = kind.api

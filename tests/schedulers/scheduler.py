@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other gang schedulers as processes of this machine, beside the test cluster: Volcano's, with the
 configuration that it has built in, and Coscheduling, as the plugin of a second kube-scheduler.
-Neither webhooks nor other controllers of theirs run.
+Neither webhooks nor other controllers of theirs run. On a cluster of Kubernetes 1.37 its own
+scheduler is one, which runs there already.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -62,8 +64,11 @@ class Kind:
     backend: str
     name: str  # schedulerName of its pods
     api: str  # of its PodGroups
-    group_key: tuple[str, str]  # annotations or labels of a pod's metadata, and the key there
-    flags: Callable[[Path, Path], list[str]]
+    group_path: tuple[str, ...]  # where a pod names its group
+    size_path: tuple[str, ...]  # where a group has its number of pods
+    flags: Callable[[Path, Path], list[str]] | None  # None: the cluster runs it
+    called: str = ""  # in messages, if not as the backend
+    profile: str = ""  # of the cluster
 
 
 KINDS = {
@@ -72,7 +77,8 @@ KINDS = {
         "Volcano",
         "volcano",
         VOLCANO_API,
-        ("annotations", "scheduling.k8s.io/group-name"),
+        ("metadata", "annotations", "scheduling.k8s.io/group-name"),
+        ("spec", "minMember"),
         _volcano,
     ),
     "coscheduling": Kind(
@@ -80,10 +86,26 @@ KINDS = {
         "Coscheduling",
         "scheduler-plugins-scheduler",
         COSCHEDULING_API,
-        ("labels", "scheduling.x-k8s.io/pod-group"),
+        ("metadata", "labels", "scheduling.x-k8s.io/pod-group"),
+        ("spec", "minMember"),
         _coscheduling,
     ),
+    "kubernetes": Kind(
+        "kube-scheduler",
+        "PodGroup",
+        "default-scheduler",
+        "/apis/scheduling.k8s.io/v1beta1",
+        ("spec", "schedulingGroup", "podGroupName"),
+        ("spec", "schedulingPolicy", "gang", "minCount"),
+        None,
+        called="kube-scheduler",
+        profile="1.37",
+    ),
 }
+
+
+PROFILE = os.environ.get("PACELINE_CLUSTER_PROFILE", "")
+HERE = [name for name in sorted(KINDS) if KINDS[name].profile == PROFILE]
 
 
 class Scheduler:
@@ -99,6 +121,8 @@ class Scheduler:
 
     def install(self) -> None:
         """Creates the definitions of its API."""
+        if self.kind.flags is None:
+            return
         names = []
         shipped = self._program.parent / f"{self.kind.program}-config"
         for file in sorted(shipped.glob("*.yaml")):
@@ -111,6 +135,8 @@ class Scheduler:
         )
 
     def start(self) -> None:
+        if self.kind.flags is None:
+            return
         command = ["setpriv", "--pdeathsig", "KILL", str(self._program)]
         command += self.kind.flags(self._kube.kubeconfig, self._folder)
         with self.log.open("ab") as log:
@@ -122,6 +148,8 @@ class Scheduler:
             open_queue(self._kube, "default")
 
     def stop(self) -> None:
+        if self.kind.flags is None:
+            return
         assert self._process
         ended_early = self._process.poll() is not None
         self._process.terminate()

@@ -36,6 +36,16 @@ KUBECONFIG = PKI / "admin.kubeconfig"
 LOGS = RUN / "logs"
 COREFILE = RUN / "Corefile"
 CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
+# What each program of another Kubernetes is given beside the usual. Its PodGroups are a beta API
+# behind a feature gate.
+GANGS = "--feature-gates=GenericWorkload=true"
+PROFILES: dict[str, dict[str, list[str]]] = {
+    "1.37": {
+        "kube-apiserver": [GANGS, "--runtime-config=scheduling.k8s.io/v1beta1=true"],
+        "kube-controller-manager": [GANGS],
+        "kube-scheduler": [GANGS],
+    }
+}
 
 
 def wait_until(
@@ -88,6 +98,11 @@ def api_is_ready() -> bool:
         return False
 
 
+def flags_of(state: State, program: str) -> list[str]:
+    """Those that the cluster's profile adds."""
+    return PROFILES[state.profile][program] if state.profile else []
+
+
 def start_etcd(state: State) -> None:
     folder = DATA / "etcd"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -138,6 +153,7 @@ def start_apiserver(state: State) -> None:
             else ["--enable-admission-plugins=NodeRestriction"]
         ),
     ]
+    command += flags_of(state, "kube-apiserver")
     start_daemon("kube-apiserver", CONTROL_CGROUP, in_fabric(*command))
     wait_until("the API server", api_is_ready, 180, LOGS / "kube-apiserver.log")
 
@@ -155,6 +171,7 @@ def start_controller(state: State, name: str) -> None:
             *("--node-monitor-grace-period=8s", "--node-monitor-period=1s"),
             f"--flex-volume-plugin-dir={RUN / 'flexvolume'}",
         ]
+    command += flags_of(state, name)
     start_daemon(name, CONTROL_CGROUP, in_fabric(*command))
 
 

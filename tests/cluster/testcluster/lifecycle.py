@@ -78,13 +78,19 @@ def _is_alive() -> bool:
     return bool(cgroups.members(CONTROL_CGROUP))
 
 
-def up(tools: str, node_count: int, images: list[Path]) -> None:
+def up(tools: str, node_count: int, images: list[Path], profile: str) -> None:
     if not 0 <= node_count <= MOST_NODES:
         raise ClusterError(f"--nodes {node_count}: 1 to {MOST_NODES} nodes are supported")
     control_plane.LOGS.mkdir()
     DATA.mkdir(exist_ok=True)
     saved = {name: (Path("/proc/sys") / name).read_text().strip() for name in SYSCTLS}
-    state = State(nodes=node_count, tools=tools, cgroup_form=cgroups.form(), sysctls=saved)
+    state = State(
+        nodes=node_count,
+        tools=tools,
+        cgroup_form=cgroups.form(),
+        sysctls=saved,
+        profile=profile,
+    )
     state.save()
     cgroups.create(CONTROL_CGROUP)
     network.create_fabric()

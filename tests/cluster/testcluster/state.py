@@ -85,6 +85,7 @@ class State:
     sysctls: dict[str, str] = field(default_factory=dict)
     # Mount points that the machine did not have.
     made_folders: list[str] = field(default_factory=list)
+    profile: str = ""  # of control_plane.PROFILES; "": the usual Kubernetes
 
     def save(self) -> None:
         draft = STATE_FILE.with_suffix(".draft")
