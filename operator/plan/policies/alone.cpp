@@ -51,6 +51,14 @@ bool does_without(const api::Spec& spec, const std::vector<const ReplicaState*>&
          });
 }
 
+void leave_for_later(Planner& planner, const std::vector<const ReplicaState*>& lost,
+                     std::vector<std::string>& nodes) {
+  for (const ReplicaState* state : lost) {
+    nodes[static_cast<std::size_t>(state->replica.node_rank)] = "";
+    if (state->pod) planner.remove(*state->pod);
+  }
+}
+
 bool gathers_without(const Planner& planner, const std::vector<ReplicaState>& replicas) {
   std::vector<const ReplicaState*> lost;
   for (const ReplicaState& state : replicas) {

@@ -79,6 +79,10 @@ void note_stand_ins(Planner& planner, const std::vector<ReplicaState>& replicas)
 /// alone.cpp: the gang starts again before these lost replicas are replaced, as spares take their
 /// places.
 bool does_without(const api::Spec& spec, const std::vector<const ReplicaState*>& lost);
+/// alone.cpp: these are replaced as pods that are gone, whose loss has its price. Until then they
+/// have no node on record: the one that they had may be given to another replica.
+void leave_for_later(Planner& planner, const std::vector<const ReplicaState*>& lost,
+                     std::vector<std::string>& nodes);
 /// alone.cpp: the gang does not run, and will without the replicas that are lost.
 bool gathers_without(const Planner& planner, const std::vector<ReplicaState>& replicas);
 /// alone.cpp: no node takes node rank 0, whose place no spare can take. So a spare leaves its node.

@@ -390,8 +390,7 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
   }
   planner.set(condition, true, "Replacing", first.judgement.message);
   count_cost(planner, alone ? loss : whole);
-  for (const ReplicaState* state : left)  // replaced later, as pods that are gone: it has its price
-    if (!alone && state->pod) planner.remove(*state->pod);
+  if (!alone) leave_for_later(planner, left, nodes);
   if (!alone) planner.status().attempt = next_attempt(planner, loss);
   replace(planner, loss.replicas, nodes);
   return true;

@@ -75,12 +75,14 @@ Plan JobBench::step() {
     node->ready = true;
     return node;
   }();
-  const auto node = [this](const std::string& name) {
+  using Node = std::shared_ptr<const observe::NodeView>;
+  const auto node = [this](const std::string& name) -> Node {
     const auto known = nodes.find(name);
-    return known == nodes.end() ? kNode : known->second;
+    if (known != nodes.end()) return known->second;
+    return name.empty() ? nullptr : Node(kNode);
   };
   const auto all = [this] {
-    std::vector<std::shared_ptr<const observe::NodeView>> list;
+    std::vector<Node> list;
     for (const auto& [name, view] : nodes) list.push_back(view);
     return list;
   };
@@ -140,7 +142,7 @@ void JobBench::carry_out(const Plan& plan) {
     } else {
       const std::string old = job.status.nodes()[static_cast<std::size_t>(rank)];
       const bool avoided = std::ranges::find(excluded, old) != excluded.end();
-      memory.replacement_nodes[rank] = avoided ? "spare" : old;
+      memory.replacement_nodes[rank] = avoided || old.empty() ? "spare" : old;
     }
   }
   if (!plan.creates.empty()) {  // as the controller does

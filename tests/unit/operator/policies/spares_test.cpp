@@ -184,6 +184,8 @@ TEST_F(SparesTest, ALossOfSeveralIsChargedOnceAndDoesNotEndTheJob) {
   look();
   EXPECT_EQ(bench.pod(0).incarnation, 1);
   EXPECT_EQ(bench.status().restarts, 1);
+  EXPECT_FALSE(bench.pods.contains("j-w-1-0"));
+  EXPECT_EQ(bench.status().nodes()[1], "") << "another replica may have it";
   bench.pod(0).phase = observe::PodPhase::kRunning;
   bench.pod(0).trainer = observe::TrainerState::kRunning;
   hear("Running", 1);
