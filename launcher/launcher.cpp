@@ -277,7 +277,8 @@ void Launcher::Impl::tick() {
   });
 }
 
-// Node rank 0 stops last: all members have heard the end and the agent has the findings, or it is late.
+// Node rank 0 stops last: all members have heard the end and the agent has the findings, or it is
+// late.
 void Launcher::Impl::stop_when_heard() {
   const bool heard = !server_ || !server_->gang().finished() || server_->all_gone();
   if (clock_.steady() < stop_by_ && !(heard && agent_.reported())) return;

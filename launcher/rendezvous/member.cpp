@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/duration.hpp"
+#include "launcher/rendezvous/frame.hpp"
 
 namespace paceline::rendezvous {
 namespace {
@@ -165,9 +166,15 @@ void Member::prepare(const RankTable& table) {
 
 MemberActions Member::on_imports(std::string text) {
   // One member of a role tells for all.
-  if (config_.has_spares && config_.hello.node.replica_index == 0 && link_ == Link::kUp &&
-      text.size() <= kMostImports)
-    act(SendMessage{Imports{std::move(text)}});
+  if (!config_.has_spares || config_.hello.node.replica_index != 0 || link_ != Link::kUp)
+    return take();
+  Message message = Imports{std::move(text)};
+  if (const std::size_t bytes = to_json(message).size(); bytes > kMemberLimit) {
+    act(LogLine{"the list of imports has " + std::to_string(bytes) + " bytes, more than " +
+                std::to_string(kMemberLimit) + ": spares import when they have a place"});
+  } else {
+    act(SendMessage{std::move(message)});
+  }
   return take();
 }
 

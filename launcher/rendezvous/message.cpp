@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 
+#include "launcher/rendezvous/frame.hpp"
 #include "launcher/rendezvous/json_forms.hpp"
 
 namespace paceline::rendezvous {
@@ -227,7 +228,7 @@ Result<Message> parse_message(std::string_view text, Sender sender) {
   } else if (type == "standBy") {
     message = StandBy{};
   } else if (type == "imports") {
-    message = Imports{fields.text("text", kMostImports)};
+    message = Imports{fields.text("text", kMemberLimit)};
   } else if (type == "leave") {
     message = Leave{read_attempt(fields)};
   } else if (type == "startStage") {

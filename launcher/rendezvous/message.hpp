@@ -50,14 +50,11 @@ struct Start {
 };
 /// The member has no place. It waits, for as long as it takes, until it stands in for another.
 struct StandBy {};
-/// What the ranks of a role import, as text of paceline/_inject/standby.py, at most kMostImports
-/// bytes. A member of the role with spares tells it, and the server passes it on, with a table, to
-/// those that stand by.
+/// What the ranks of a role import, as text of paceline/_inject/standby.py. A member of the role
+/// with spares tells it, and the server passes it on, with a table, to those that stand by.
 struct Imports {
   std::string text;
 };
-// A frame of a member holds it, whatever JSON has to escape.
-inline constexpr std::size_t kMostImports = 500 * 1024;
 /// This member ends, as it was asked to, once its ranks have stopped. Only with spares: the place
 /// is free when the connection ends.
 struct Leave {
@@ -155,10 +152,9 @@ struct SavedStep {
   std::int64_t step = 0;
 };
 
-using Message =
-    std::variant<Hello, Refused, Start, StandBy, Imports, Leave, StartStage, Started, Table,
-                 NeedTable, TableRequest, Failed, Stop, Stopping, Stopped, Done, Finish, Heartbeat,
-                 CaptureStacks, CapturedStacks, OpenWindow, Save>;
+using Message = std::variant<Hello, Refused, Start, StandBy, Imports, Leave, StartStage, Started,
+                             Table, NeedTable, TableRequest, Failed, Stop, Stopping, Stopped, Done,
+                             Finish, Heartbeat, CaptureStacks, CapturedStacks, OpenWindow, Save>;
 
 std::string to_json(const Message& message);
 

@@ -185,6 +185,18 @@ def test_a_spare_goes_on_in_the_place_that_it_is_given(make: Make) -> None:
     assert {name: told["facts"]["environment"][name] for name in place} == place
 
 
+def test_a_spare_does_not_import_with_what_another_rank_has_set(make: Make) -> None:
+    launcher = make(program="import os\nos.environ['HF_HOME'] = '/cache/0'\n" + PROGRAM)
+    launcher.rank()
+    _, end, said = launcher.standby()
+    assert said.startswith("ready "), said
+    end.close()
+    _, _, rest = launcher.record.read_text().partition("\n")
+    launcher.record.write_text("0\n" + rest)  # as the launcher of a spare writes it
+    _, _, said = launcher.standby()
+    assert said == "unfit the program sets HF_HOME before it imports torch\n"
+
+
 @pytest.mark.parametrize(
     ("environment", "touched"),
     [

@@ -35,8 +35,9 @@ void Gang::stand_by(const Member& member) {
 }
 
 void Gang::take_imports(const Member& member, const Imports& imports) {
-  // The spares are of the last role.
-  if (config_.spares == 0 || table_.nodes.empty() || imports.text == imports_ ||
+  // The spares are of the last role. What is imported hardly changes from attempt to attempt, and
+  // to import it anew takes the standbys away for a while.
+  if (config_.spares == 0 || table_.nodes.empty() || !imports_.empty() ||
       member.hello.node.role != table_.nodes.back().role)
     return;
   imports_ = imports.text;

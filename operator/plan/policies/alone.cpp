@@ -51,12 +51,17 @@ bool does_without(const api::Spec& spec, const std::vector<const ReplicaState*>&
          });
 }
 
-void leave_for_later(Planner& planner, const std::vector<const ReplicaState*>& lost,
+void leave_for_later(Planner& planner, const std::vector<const ReplicaState*>& lost, bool charged,
                      std::vector<std::string>& nodes) {
   for (const ReplicaState* state : lost) {
+    if (state->pod && !charged) continue;
     nodes[static_cast<std::size_t>(state->replica.node_rank)] = "";
     if (state->pod) planner.remove(*state->pod);
   }
+}
+
+bool is_left_for_later(const Planner& planner, const ReplicaState& state) {
+  return !planner.placed_by_other() && state.node.empty() && state.pod != nullptr;
 }
 
 bool gathers_without(const Planner& planner, const std::vector<ReplicaState>& replicas) {

@@ -65,6 +65,9 @@ Waiting told_of_growth(const Planner& planner, Waiting waiting);
 void provision(Planner& planner);
 /// alone.cpp: whether the replica's failure or loss leaves the rest of the gang running.
 bool fails_alone(const api::Spec& spec, const api::Replica& replica);
+inline bool is_evaluator(const api::Spec& spec, const api::Replica& replica) {
+  return spec.roles[static_cast<std::size_t>(replica.role)].kind == api::RoleKind::kEvaluator;
+}
 /// alone.cpp: the replica's pod runs, or has done its work.
 inline bool is_present(const ReplicaState& state) {
   return state.judgement.outcome == Outcome::kRunning ||
@@ -79,10 +82,13 @@ void note_stand_ins(Planner& planner, const std::vector<ReplicaState>& replicas)
 /// alone.cpp: the gang starts again before these lost replicas are replaced, as spares take their
 /// places.
 bool does_without(const api::Spec& spec, const std::vector<const ReplicaState*>& lost);
-/// alone.cpp: these are replaced as pods that are gone, whose loss has its price. Until then they
-/// have no node on record: the one that they had may be given to another replica.
-void leave_for_later(Planner& planner, const std::vector<const ReplicaState*>& lost,
+/// alone.cpp: others of the lost ones are replaced now. Until these are, they have no node on
+/// record, since theirs may be given to another. If their loss is `charged` with the others', their
+/// pods go, and they are replaced as any pod that is gone.
+void leave_for_later(Planner& planner, const std::vector<const ReplicaState*>& lost, bool charged,
                      std::vector<std::string>& nodes);
+/// alone.cpp: the record says so of the replica, and its pod is still there.
+bool is_left_for_later(const Planner& planner, const ReplicaState& state);
 /// alone.cpp: the gang does not run, and will without the replicas that are lost.
 bool gathers_without(const Planner& planner, const std::vector<ReplicaState>& replicas);
 /// alone.cpp: no node takes node rank 0, whose place no spare can take. So a spare leaves its node.
@@ -119,7 +125,14 @@ bool mixed_releases(Planner& planner, std::vector<ReplicaState>& replicas);
 bool gang_succeeded(Planner& planner, const std::vector<ReplicaState>& replicas);
 /// success.cpp
 bool job_verdict(Planner& planner, const std::vector<ReplicaState>& replicas);
-/// restart.cpp: creates the replacements that are on record and do not exist yet.
+/// replacements.cpp: the condition that tells of replacements on record which do not exist yet;
+/// empty if there are none.
+std::string_view replacing(Planner& planner);
+/// replacements.cpp: the replica stays away: an operator with another runtime contract placed the
+/// gang, whose launchers would refuse it. A gang does not stop for an evaluator, or for one that
+/// has a spare.
+bool left_out(const Planner& planner, const api::Replica& replica);
+/// replacements.cpp: creates the replacements that are on record and do not exist yet.
 bool create_replacements(Planner& planner, const std::vector<ReplicaState>& replicas);
 /// node_loss.cpp
 bool lost_nodes(Planner& planner, const std::vector<ReplicaState>& replicas);

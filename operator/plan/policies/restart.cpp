@@ -7,25 +7,14 @@
 // the pod leave). The loss of replicas that fail alone is no attempt: their launchers join the
 // running one. Each of them is replaced when it can be, and waits for no other one.
 #include <algorithm>
-#include <iterator>
 #include <optional>
 
-#include "common/contract/injection.hpp"
 #include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
 namespace {
 
 constexpr auto kExclusionInterval = std::chrono::seconds(15);
-
-/// The condition that tells of replacements on record which do not exist yet; empty if there are
-/// none.
-std::string_view replacing(Planner& planner) {
-  for (const std::string_view type : {status::kRestarting, status::kReplacing}) {
-    if (planner.status().is_true(type) && planner.status().is(type, "Replacing")) return type;
-  }
-  return {};
-}
 
 struct Loss {
   std::vector<ReplicaState*> replicas;
@@ -43,18 +32,6 @@ const ReplicaState* blocked_replica(Planner& planner, const std::vector<ReplicaS
     return is_blocked(state.judgement) || (starts && state.pod == nullptr);
   });
   return blocked == replicas.end() ? nullptr : &*blocked;
-}
-
-bool is_evaluator(const api::Spec& spec, const api::Replica& replica) {
-  return spec.roles[static_cast<std::size_t>(replica.role)].kind == api::RoleKind::kEvaluator;
-}
-
-/// True if the replica stays away: an operator with another runtime contract placed the gang, whose
-/// launchers would refuse it. A gang does not stop for an evaluator, or for one that has a spare.
-bool left_out(const Planner& planner, const api::Replica& replica) {
-  return planner.out.status.contract != contract::kRuntimeContract &&
-         (is_evaluator(planner.spec, replica) ||
-          planner.spec.roles[static_cast<std::size_t>(replica.role)].spares > 0);
 }
 
 /// Replicas that fail alone and are absent although they are on record, since the API server
@@ -94,6 +71,10 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
   const ReplicaState* blocked = blocked_replica(planner, replicas);
   for (ReplicaState& state : replicas) {
     if (alone && is_refused(planner, state)) continue;
+    if (is_left_for_later(planner, state)) {
+      planner.remove(*state.pod);  // again: the first request may have failed
+      continue;
+    }
     if (alone && left_out(planner, state.replica)) {
       if (state.judgement.outcome != Outcome::kAbsent) continue;
       state.judgement.kind = "RuntimeChanged";
@@ -185,40 +166,6 @@ std::optional<std::string> new_node(Planner& planner, const ReplicaState& state)
     return chosen->second;
   planner.out.find_nodes.push_back(rank);
   return std::nullopt;
-}
-
-/// A replacement that the API server refused (a full quota, a policy) is tried again: a new gang
-/// would be refused, too. True while that waits, for gangTimeout unless the others train on.
-bool refused(Planner& planner, std::string_view condition) {
-  const std::optional<Waiting>& refusal = planner.in.memory.refusal;
-  if (!refusal) return false;
-  const std::string message = "the replacement was refused: " + refusal->message;
-  const auto left = planner.status().find(condition)->since + planner.spec.scheduling.gang_timeout -
-                    planner.now();
-  const bool bounded = condition == status::kRestarting;
-  if (bounded && left <= std::chrono::nanoseconds(0)) {
-    planner.unplace(refusal->reason, message, true);
-    return true;
-  }
-  planner.set(condition, true, "Replacing", message);
-  const auto pause = planner.in.memory.retry_at - planner.now();
-  if (pause <= std::chrono::nanoseconds(0) || pause > kLongestBackOff) return false;
-  planner.wake_after(bounded ? std::min<std::chrono::nanoseconds>(left, pause) : pause);
-  return true;
-}
-
-/// The replicas whose replacement is on record. A replica that fails alone may be absent for
-/// another reason: it was lost, and waits for a node.
-std::vector<ReplicaState> on_record(Planner& planner, const std::vector<ReplicaState>& replicas,
-                                    std::string_view condition) {
-  if (condition != status::kReplacing && planner.spec.failure_policy.spares == 0) return replicas;
-  std::vector<ReplicaState> found;
-  std::ranges::copy_if(replicas, std::back_inserter(found), [&](const ReplicaState& state) {
-    return state.pod == nullptr && !state.predecessor_alive &&
-           (planner.placed_by_other() || takes_new_pods(planner, state.node)) &&
-           !planner.in.memory.gone.contains(state.pod_name) && !left_out(planner, state.replica);
-  });
-  return found;
 }
 
 /// No node takes any of the lost replicas. gangTimeout bounds the wait, unless the others train on.
@@ -320,24 +267,6 @@ void count_cost(Planner& planner, const Loss& loss) {
 
 }  // namespace
 
-bool create_replacements(Planner& planner, const std::vector<ReplicaState>& replicas) {
-  std::string_view condition = replacing(planner);
-  if (condition.empty()) return false;
-  if (condition == status::kReplacing && !trains_on(planner, replicas)) {
-    // The others have stopped meanwhile: gangTimeout bounds what is left to wait.
-    const std::string message = planner.status().find(condition)->message;
-    planner.clear(status::kReplacing, "Replacing", message);
-    condition = status::kRestarting;
-    planner.set(condition, true, "Replacing", message);
-  }
-  // The others may lose more replicas, which do not wait for this one.
-  if (refused(planner, condition)) return condition == status::kRestarting;
-  const bool missing = create_missing(planner, on_record(planner, replicas, condition), false);
-  if (!missing)
-    planner.set(condition, true, "PodsStarting", planner.status().find(condition)->message);
-  return missing;
-}
-
 bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
   Loss loss = losses(planner, replicas);
   if (loss.replicas.empty()) return !loss.settled;
@@ -363,7 +292,9 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
     return leaves;
   };
   const auto incomplete = [&] {
-    return loss.replicas.empty() || (!alone && !left.empty() && !does_without(planner.spec, left));
+    // Another scheduler binds them together.
+    const bool may_lack = !planner.placed_by_other() && does_without(planner.spec, left);
+    return loss.replicas.empty() || (!alone && !left.empty() && !may_lack);
   };
   std::erase_if(loss.replicas, [&](const ReplicaState* state) {
     return leave(state, waits(planner, *state, since));
@@ -390,7 +321,7 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
   }
   planner.set(condition, true, "Replacing", first.judgement.message);
   count_cost(planner, alone ? loss : whole);
-  if (!alone) leave_for_later(planner, left, nodes);
+  leave_for_later(planner, left, !alone, nodes);
   if (!alone) planner.status().attempt = next_attempt(planner, loss);
   replace(planner, loss.replicas, nodes);
   return true;

@@ -27,8 +27,9 @@ std::vector<ReplicaState> survey(Planner& planner) {
       states[it->second].pod = pod;
       continue;
     }
-    // Left over from before a replacement, or from a role that no longer exists.
-    if (is_live(*pod) || planner.spec.clean_pod_policy != api::CleanPodPolicy::kNone)
+    // Left over from before a replacement, or from a role that no longer exists. No successor comes
+    // before it has ended.
+    if (!pod->terminal() || planner.spec.clean_pod_policy != api::CleanPodPolicy::kNone)
       planner.remove(*pod);
     const int rank = pod->gang ? pod->gang->node_rank : -1;
     if (!pod->terminal() && rank >= 0 && static_cast<std::size_t>(rank) < states.size())

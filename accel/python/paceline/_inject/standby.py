@@ -67,6 +67,7 @@ ACTIVE = ("torch._inductor",)
 # place. No import reads more of it than whether the rank is 0.
 OF_THE_ATTEMPT = frozenset(
     (
+        "CROSS_RANK",
         "GROUP_RANK",
         "MASTER_ADDR",
         "MASTER_PORT",
@@ -78,6 +79,7 @@ OF_THE_ATTEMPT = frozenset(
         "TORCHELASTIC_RESTART_COUNT",
     )
 )
+ELSEWHERE = "0\n"  # the writer of a record that a spare has from a rank on another node
 HARMLESS_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 
@@ -183,8 +185,11 @@ def _prepare(file: str, descriptor: int) -> dict[str, str | None]:
     import json
 
     with open(file) as record:  # noqa: PTH123
-        record.readline()
+        writer = record.readline()
         told = json.load(record)
+    if writer == ELSEWHERE and told["environment"]:
+        # What that rank has set may hold its number, as the name of a cache's folder.
+        raise Unfit(f"the program sets {', '.join(told['environment'])} before it imports torch")
     known: dict[str, str] = told["modules"]
     environment: dict[str, str | None] = told["environment"]
     path, arguments, folder = list(sys.path), list(sys.argv), os.getcwd()  # noqa: PTH109

@@ -7,6 +7,8 @@
 #include <map>
 #include <string>
 
+#include "launcher/rendezvous/frame.hpp"
+
 namespace paceline::rendezvous {
 namespace {
 
@@ -368,7 +370,9 @@ TEST_F(MemberTest, TheFirstOfARoleTellsWhatItsRanksImportWhereThereAreSpares) {
   member.begin(now);
   run();
   ASSERT_NE(said<Imports>(member.on_imports("torch")), nullptr);
-  EXPECT_TRUE(member.on_imports(std::string(kMostImports + 1, 'x')).empty());
+  const auto long_one = member.on_imports(std::string(kMemberLimit, 'x'));
+  EXPECT_EQ(said<Imports>(long_one), nullptr);
+  EXPECT_NE(find<LogLine>(long_one), nullptr);
   first.hello.node.replica_index = 1;
   member = Member(first, now);
   member.begin(now);

@@ -100,6 +100,18 @@ TEST_F(AloneTest, AReplacementThatWaitsForItsPredecessorIsNotReplacedItself) {
   EXPECT_EQ(bench.created, 4 + 1);
 }
 
+TEST_F(AloneTest, APredecessorWhoseDeletionFailedIsDeletedAgain) {
+  bench.change_spec({{"cleanPodPolicy", "None"}});
+  bench.run();
+  bench.pod(2).sidecar = true;
+  bench.pod(2).lingers = true;
+  bench.end(2, 137);
+  EXPECT_TRUE(runs_through());
+  bench.pods.at("j-w-1-0").deleting = false;
+  EXPECT_TRUE(runs_through());
+  EXPECT_TRUE(bench.pods.at("j-w-1-0").deleting);
+}
+
 TEST_F(AloneTest, AServerThatIsLostRestartsTheGang) {
   bench.pods.erase("j-ps-0-0");
   bench.settle();

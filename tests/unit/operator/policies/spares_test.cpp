@@ -194,6 +194,21 @@ TEST_F(SparesTest, ALossOfSeveralIsChargedOnceAndDoesNotEndTheJob) {
   EXPECT_EQ(bench.status().restarts, 1);
 }
 
+TEST_F(SparesTest, ALossIsChargedOnceThoughItsPodIsStillThere) {
+  bench.pod(1).lingers = true;
+  bench.end(0, 137);
+  bench.end(1, 137);
+  bench.no_node = {1};
+  look();
+  ASSERT_EQ(bench.status().restarts, 1);
+  bench.pod(1).deleting = false;  // the request failed, and the operator died
+  bench.restart_operator();
+  look();
+  EXPECT_NE(bench.status().phase, "Failed") << bench.status().message;
+  EXPECT_EQ(bench.status().restarts, 1);
+  EXPECT_TRUE(bench.pod(1).deleting);
+}
+
 TEST_F(SparesTest, AnOperatorThatKnowsNothingGoesOnAlike) {
   lose(1);
   look();
