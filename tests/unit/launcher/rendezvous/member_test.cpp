@@ -44,6 +44,17 @@ struct MemberTest : ::testing::Test {
     start(attempt);
   }
 
+  /// As a spare that was started with this node rank.
+  void stand_by(int node_rank) {
+    MemberConfig spare = config();
+    spare.hello.node.node_rank = node_rank;
+    spare.has_spares = true;
+    member = Member(spare, now);
+    member.begin(now);
+    member.on_connected(now);
+    member.on_message(StandBy{}, now);
+  }
+
   template <typename T>
   static const T* find(const MemberActions& actions) {
     for (const auto& action : actions) {
@@ -319,13 +330,7 @@ TEST_F(MemberTest, ARunningGangNeverTimesOut) {
 }
 
 TEST_F(MemberTest, ASpareWaitsForAsLongAsItTakesAndStartsInThePlaceThatItIsTold) {
-  MemberConfig spare = config();
-  spare.hello.node.node_rank = 4;
-  spare.has_spares = true;
-  member = Member(spare, now);
-  member.begin(now);
-  member.on_connected(now);
-  member.on_message(StandBy{}, now);
+  stand_by(4);
   for (int hour = 0; hour < 3; ++hour) {
     now += seconds(3600);
     member.on_progress(now);
@@ -338,13 +343,7 @@ TEST_F(MemberTest, ASpareWaitsForAsLongAsItTakesAndStartsInThePlaceThatItIsTold)
 }
 
 TEST_F(MemberTest, ASpareIsReadyForAPlaceBeforeItHasOne) {
-  MemberConfig spare = config();
-  spare.hello.node.node_rank = 2;
-  spare.has_spares = true;
-  member = Member(spare, now);
-  member.begin(now);
-  member.on_connected(now);
-  member.on_message(StandBy{}, now);
+  stand_by(2);
   RankTable two = table(3);
   two.nodes.push_back(two.nodes.front());
   EXPECT_EQ(find<PrepareRanks>(member.on_message(Table{two}, now)), nullptr) << "for which ranks?";
