@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -49,6 +50,12 @@ struct LauncherProcess : ::testing::Test {
 
   /// Starts the launcher of one node; sh runs `script` as every rank.
   pid_t launch(int node, const std::string& script, std::map<std::string, std::string> more = {}) {
+    return launch_command(node, {"sh", "-c", script}, std::move(more));
+  }
+
+  /// Starts the launcher of one node with this command for every rank.
+  pid_t launch_command(int node, const std::vector<std::string>& command,
+                       std::map<std::string, std::string> more) {
     std::map<std::string, std::string> variables{
         {"PACELINE_JOB_NAME", "job"},
         {"PACELINE_JOB_UID", "uid"},
@@ -75,7 +82,8 @@ struct LauncherProcess : ::testing::Test {
     std::vector<char*> environment;
     for (auto& entry : entries) environment.push_back(entry.data());
     environment.push_back(nullptr);
-    std::vector<std::string> words{kLauncher, "run", "--", "sh", "-c", script};
+    std::vector<std::string> words{kLauncher, "run", "--"};
+    words.insert(words.end(), command.begin(), command.end());
     std::vector<char*> argv;
     for (auto& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);

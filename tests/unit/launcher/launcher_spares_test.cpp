@@ -51,6 +51,49 @@ TEST_F(LauncherSpares, TakeThePlaceOfASilentLauncherWhichStandsByWhenItIsBack) {
   EXPECT_EQ(count("rank-2-"), 0) << "nothing more was restarted";
 }
 
+/// Plays a rank's Python, and its standby: says what it was told, and waits for its environment.
+constexpr const char* kPython = R"(#!/bin/bash
+kind=rank
+if [[ -n $PACELINE_STANDBY_SOCKET ]]; then
+  kind="standby, told $(tr '\n' ' ' < "$PACELINE_STANDBY_FILE")" echo "ready 1048576" >
+                                    &"$PACELINE_STANDBY_SOCKET" mapfile - d '' - t variables <
+                                    &"$PACELINE_STANDBY_SOCKET"((
+                                        $ { #variables[@] })) ||
+                                exit 0 export "${variables[@]}" else printf '%s\n%s\n' $$
+                                        "torch of rank $RANK" > "$PACELINE_STANDBY_FILE.part" mv
+                                                                "$PACELINE_STANDBY_FILE.part"
+                                                                "$PACELINE_STANDBY_FILE" fi echo
+                                                                "$kind" > "$DIR/part$RANK" &&
+                                    mv
+                                    "$DIR/part$RANK"
+                                    "$DIR/rank-$PACELINE_ATTEMPT-$RANK" until[-e "$DIR/go"];
+do sleep 0.05; done
+)";
+
+TEST_F(LauncherSpares, HaveMadeTheImportsBeforeTheyHaveAPlace) {
+  const fs::path python = dir / "python";
+  std::ofstream(python) << kPython;
+  fs::permissions(python, fs::perms::owner_all);
+  for (const int node : {0, 1, 2}) {
+    launch_command(node, {python.string()},
+                   {{"PACELINE_SPARES", "1"},
+                    {"PACELINE_REPLICA_INDEX", std::to_string(node)},
+                    {"PACELINE_RUNTIME_DIR", dir.string()}});
+  }
+  const auto ready = [&] {
+    return log(2).find("2 standby interpreters are ready") != std::string::npos;
+  };
+  ASSERT_TRUE(eventually(ready)) << log(0) << log(2);
+  ::kill(running.at(1), SIGKILL);
+  ASSERT_TRUE(eventually([&] { return count("rank-1-") == 4; })) << log(0) << log(2);
+  for (const char* rank : {"rank-1-2", "rank-1-3"}) {
+    EXPECT_EQ(slurp(dir / rank), "standby, told 0 torch of rank 0 \n") << rank;
+  }
+  wait(1);
+  let_them_end();
+  for (const int node : {0, 2}) EXPECT_EQ(wait(node), contract::kExitOk) << log(node);
+}
+
 TEST_F(LauncherSpares, EndWhenTheyAreTold) {
   launch_all();
   ::kill(running.at(2), SIGTERM);
