@@ -52,23 +52,21 @@ TEST_F(LauncherSpares, TakeThePlaceOfASilentLauncherWhichStandsByWhenItIsBack) {
 }
 
 /// Plays a rank's Python, and its standby: says what it was told, and waits for its environment.
-constexpr const char* kPython = R"(#!/bin/bash
+constexpr const char* kPython = R"sh(#!/bin/bash
 kind=rank
 if [[ -n $PACELINE_STANDBY_SOCKET ]]; then
-  kind="standby, told $(tr '\n' ' ' < "$PACELINE_STANDBY_FILE")" echo "ready 1048576" >
-                                    &"$PACELINE_STANDBY_SOCKET" mapfile - d '' - t variables <
-                                    &"$PACELINE_STANDBY_SOCKET"((
-                                        $ { #variables[@] })) ||
-                                exit 0 export "${variables[@]}" else printf '%s\n%s\n' $$
-                                        "torch of rank $RANK" > "$PACELINE_STANDBY_FILE.part" mv
-                                                                "$PACELINE_STANDBY_FILE.part"
-                                                                "$PACELINE_STANDBY_FILE" fi echo
-                                                                "$kind" > "$DIR/part$RANK" &&
-                                    mv
-                                    "$DIR/part$RANK"
-                                    "$DIR/rank-$PACELINE_ATTEMPT-$RANK" until[-e "$DIR/go"];
-do sleep 0.05; done
-)";
+  kind="standby, told $(tr '\n' ' ' < "$PACELINE_STANDBY_FILE")"
+  echo "ready 1048576" >&"$PACELINE_STANDBY_SOCKET"
+  mapfile -d '' -t variables <&"$PACELINE_STANDBY_SOCKET"
+  (( ${#variables[@]} )) || exit 0
+  export "${variables[@]}"
+else
+  printf '%s\n%s\n' $$ "torch of rank $RANK" > "$PACELINE_STANDBY_FILE.part"
+  mv "$PACELINE_STANDBY_FILE.part" "$PACELINE_STANDBY_FILE"
+fi
+echo "$kind" > "$DIR/part$RANK" && mv "$DIR/part$RANK" "$DIR/rank-$PACELINE_ATTEMPT-$RANK"
+until [ -e "$DIR/go" ]; do sleep 0.05; done
+)sh";
 
 TEST_F(LauncherSpares, HaveMadeTheImportsBeforeTheyHaveAPlace) {
   const fs::path python = dir / "python";
