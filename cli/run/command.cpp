@@ -315,13 +315,13 @@ void remember(const RunOptions& options, const nlohmann::json& document) {
 /// Runs the job with acceleration and without, in turn. Ends at the first run that fails, or that
 /// has too few steps to measure; the exit code tells.
 int compare(const RunOptions& options, Inputs inputs, const Machine& machine) {
-  const auto& own = inputs.job.spec.acceleration;
-  const api::AccelerationChoice acceleration = own ? *own : api::AccelerationChoice{};
+  const api::AccelerationChoice acceleration = inputs.job.spec.acceleration;
+  api::AccelerationChoice none;
+  none.mode = api::AccelerationMode::kDisabled;
   const std::vector<bool> order = order_of_runs(options.pairs);
   std::vector<PacePair> pairs(static_cast<std::size_t>(options.pairs));
   for (std::size_t i = 0; i < order.size(); ++i) {
-    inputs.job.spec.acceleration.reset();
-    if (order[i]) inputs.job.spec.acceleration = acceleration;
+    inputs.job.spec.acceleration = order[i] ? acceleration : none;
     const std::string name = "[paceline] run " + std::to_string(i + 1) + " of " +
                              std::to_string(order.size()) +
                              (order[i] ? ", with acceleration" : ", without");

@@ -111,10 +111,7 @@ AccelerationChoice read_acceleration(ObjectReader& reader) {
   return choice;
 }
 
-std::optional<Acceleration> resolve(const std::optional<AccelerationChoice>& asked,
-                                    const RuntimeProfile* profile) {
-  if (!asked && profile == nullptr) return std::nullopt;
-  const AccelerationChoice job = asked.value_or(AccelerationChoice{});
+std::optional<Acceleration> resolve(const AccelerationChoice& job, const RuntimeProfile* profile) {
   // A profile cannot turn on a part of what the job has disabled as a whole.
   if (job.mode == AccelerationMode::kDisabled) return std::nullopt;
   const AccelerationChoice base = profile != nullptr ? profile->acceleration : AccelerationChoice{};

@@ -70,12 +70,11 @@ bool is_allowed(const contract::FeatureRule& rule, std::string_view value);
 /// Takes mode, numerics and every feature out of spec.acceleration.
 AccelerationChoice read_acceleration(ObjectReader& reader);
 
-/// The job's choice first, then the profile's, then the defaults. nullopt if no feature changes
-/// anything: then the job runs as it was written. A feature of class Lossy is never a default, and
-/// never on in another class. One that needs another feature turns that one on, unless the document
-/// that asks for it, or the job, disables it.
-std::optional<Acceleration> resolve(const std::optional<AccelerationChoice>& job,
-                                    const RuntimeProfile* profile);
+/// The job's choice first, then the profile's, then the defaults: mode Auto within Reordered.
+/// nullopt if no feature changes anything: then the job runs as it was written. A feature of class
+/// Lossy is never a default, and never on in another class. One that needs another feature turns
+/// that one on, unless the document that asks for it, or the job, disables it.
+std::optional<Acceleration> resolve(const AccelerationChoice& job, const RuntimeProfile* profile);
 
 /// The variables of the training process, as (name, value): the class, and each feature that is not
 /// at rest.

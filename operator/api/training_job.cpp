@@ -4,6 +4,20 @@
 #include <algorithm>
 
 namespace paceline::api {
+namespace {
+
+/// What the job itself says of acceleration; empty: nothing.
+nlohmann::json asked_of(const AccelerationChoice& choice) {
+  nlohmann::json asked = nlohmann::json::object();
+  if (choice.mode) asked["mode"] = static_cast<int>(*choice.mode);
+  if (choice.numerics) asked["numerics"] = to_string(*choice.numerics);
+  for (std::size_t i = 0; i < choice.features.size(); ++i) {
+    if (choice.features[i]) asked[std::string(contract::kFeatures[i].name)] = *choice.features[i];
+  }
+  return asked;
+}
+
+}  // namespace
 
 std::string_view to_string(FrameworkType type) {
   return contract::kFrameworks[static_cast<std::size_t>(type)];
@@ -118,6 +132,15 @@ std::string fingerprint(const Spec& spec) {
           {contract::to_string(role.kind), role.processes.value_or(0), role.start_after});
     if (role.spares > 0) parts.push_back(role.spares);
   }
+  // Left out where they are unset, for the same reason.
+  if (const auto& most = spec.scheduling.pods_per_node) parts.push_back({"podsPerNode", *most});
+  if (const auto level = spec.required_topology)
+    parts.push_back({"topology", kTopologyLevels.at(static_cast<std::size_t>(*level))});
+  if (spec.success_policy != SuccessPolicy::kAllRanks)
+    parts.push_back({"successPolicy", to_string(spec.success_policy)});
+  if (!spec.runtime_profile.empty()) parts.push_back({"runtimeProfile", spec.runtime_profile});
+  if (nlohmann::json asked = asked_of(spec.acceleration); !asked.empty())
+    parts.push_back(std::move(asked));
   // The PodGroup says these, too.
   if (const Backend backend = backend_of(spec); backend != Backend::kNative)
     parts.push_back(

@@ -200,6 +200,7 @@ Outcome Controller::reconcile_job(const std::string& key) {
     forget(key, cached ? cached->meta.uid : "");
     if (!cached) return {};
     state = state_of(*cached);
+    state->memory.unseen_nodes.clear();
     job = newest(cached, *state);
     count_phase(*state, job->status.phase);  // of jobs that an earlier operator wrote last
     if (parts_.stores.pods.resource_version() < state->pods_version) return {false, kCacheWait};
@@ -239,6 +240,8 @@ Outcome Controller::reconcile_job(const std::string& key) {
          placeholders, way});
   };
   plan::Plan plan = decide();
+  // An autoscaler's node may be newer than the cache, which another watch fills than that of pods.
+  if (!plan.absent_nodes.empty() && !are_gone(*state, plan.absent_nodes)) plan = decide();
   if (plan.queued && memory.waiting) look_for_autoscaler();
   // Refused here, a job neither waits in the queue nor evicts another one.
   const bool searches = plan.asks() || !plan.find_nodes.empty() || plan.grow_by > 0;

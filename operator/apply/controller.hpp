@@ -181,6 +181,8 @@ class Controller {
   void tell_phase(JobState& state, const JobPtr& job);
   /// True if the planned job is still the newest; an Error if that cannot be found out.
   Result<bool> confirm(const JobPtr& job, const std::shared_ptr<JobState>& state);
+  /// Whether the API server, too, has none of these nodes. Those that it may have are remembered.
+  bool are_gone(JobState& state, const std::set<std::string>& nodes);
   /// Has the poller read the summary of a job that runs or restarts, and of no other.
   void watch_summary(const JobPtr& job, const std::shared_ptr<JobState>& state,
                      const std::vector<std::shared_ptr<const observe::PodView>>& pods);

@@ -366,7 +366,11 @@ void Controller::SchedulerPass::take_answers(plan::SchedulerOutput output) {
   }
   for (auto& [uid, name] : output.preempt) {
     const auto state = controller_.states_.find(uid);
-    if (state == controller_.states_.end()) continue;
+    const auto seen = jobs_.find(uid);
+    if (state == controller_.states_.end() || seen == jobs_.end()) continue;
+    // Meanwhile it may have lost the placement that was to make room, and have another one.
+    const api::JobStatus& now = controller_.newest(seen->second, *state->second)->status;
+    if (!now.placed() || now.start_time != seen->second->status.start_time) continue;
     state->second->memory.preempted_by = name;
     wake_.push_back(state->second->key);
   }

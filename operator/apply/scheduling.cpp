@@ -156,6 +156,18 @@ bool Controller::nodes_still_take(const observe::JobView& job, JobState& state) 
   return true;
 }
 
+bool Controller::are_gone(JobState& state, const std::set<std::string>& nodes) {
+  std::set<std::string> unseen;
+  for (const std::string& name : nodes) {
+    const auto found = parts_.api.get(kube::kNodes, "", name);
+    // While nobody answers, no node is gone.
+    if (found || found.error().code != Code::kNotFound) unseen.insert(name);
+  }
+  const std::lock_guard lock(mutex_);
+  state.memory.unseen_nodes = std::move(unseen);
+  return state.memory.unseen_nodes.empty();
+}
+
 Done Controller::look_at_agents(const api::TrainingJob& job) {
   if (!api::requires_gpu_direct(job.spec)) return {};
   const SteadyTime now = parts_.clock.steady();

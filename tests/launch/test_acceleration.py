@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""spec.acceleration reaches PyTorch in a program that knows nothing of it, and nothing happens to a
-job that does not ask.
+"""spec.acceleration reaches PyTorch in a program that knows nothing of it, and a job that says
+nothing has the default.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from local import run_job
 
 SCRIPT = """
@@ -45,8 +46,11 @@ def explained(build: Path, folder: Path, spec: dict[str, Any]) -> dict[str, str]
     return told
 
 
-def test_auto_turns_on_what_keeps_to_the_class(build: Path, tmp_path: Path) -> None:
-    told = explained(build, tmp_path, {"acceleration": {}})
+@pytest.mark.parametrize("spec", [{}, {"acceleration": {}}], ids=["unset", "empty"])
+def test_what_keeps_to_the_class_is_on_by_default(
+    build: Path, tmp_path: Path, spec: dict[str, Any]
+) -> None:
+    told = explained(build, tmp_path, spec)
     graphs, precision, compiled = (told.pop(name) for name in ("graphs", "precision", "compile"))
     assert told == {"optimizer": "on for Adam, AdamW, SGD", "loader": "on", "communication": "on"}
     assert precision.startswith("off (PACELINE_PRECISION is not set"), "it is never a default"
@@ -73,18 +77,18 @@ def test_what_loses_precision_reaches_the_program_with_its_class(
     assert told["graphs"] == "off (PACELINE_CUDA_GRAPH is Disabled)", told
 
 
-def test_a_job_that_says_nothing_runs_as_it_was_written(build: Path, tmp_path: Path) -> None:
-    told = explained(build, tmp_path, {})
+def test_a_job_that_disables_it_runs_as_it_was_written(build: Path, tmp_path: Path) -> None:
+    told = explained(build, tmp_path, {"acceleration": {"mode": "Disabled"}})
     del told["graphs"]
     assert all("is not set" in said for said in told.values()), told
 
 
-def test_a_run_does_not_end_with_features_that_nobody_asked_for(
+def test_a_run_does_not_end_with_features_that_the_job_disables(
     build: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text(SCRIPT.partition("import paceline")[0])
     command = [sys.executable, str(tmp_path / "train.py")]
-    for spec, told in (({}, False), ({"acceleration": {"loader": "Disabled"}}, True)):
-        code, output = run_job(build, tmp_path, command, {}, **spec)
+    for acceleration, told in (({"mode": "Disabled"}, False), ({"loader": "Disabled"}, True)):
+        code, output = run_job(build, tmp_path, command, {}, acceleration=acceleration)
         assert code == 0, output
         assert ("acceleration of rank 0" in output) is told, output

@@ -67,6 +67,7 @@ struct Memory {
   WallTime retry_at{};              // back-off after a refusal or a time-out
   int retries = 0;
   std::set<std::string> gone;             // pods that the API server no longer has
+  std::set<std::string> unseen_nodes;     // that the cache has yet to see: the API server has them
   bool pod_group_gone = false;            // the object that status.podGroup names was deleted
   std::optional<status::Report> summary;  // from rank 0's launcher
   WallTime summary_at{};                  // when `summary` was read
@@ -152,6 +153,7 @@ struct Plan {
   bool keep_pod_group = false;          // create that object again if it is gone
   bool drop_pod_group = false;          // delete the object that status.podGroup names
   std::vector<std::string> check_gone;  // ask the API server whether these still exist
+  std::set<std::string> absent_nodes;   // taken to be gone, since the cache has none of the name
   std::vector<int> find_nodes;          // node ranks whose replacement needs another node
   int grow_by = 0;                      // find room for so many more pods of the elastic role
   bool drop_admission = false;          // the spec no longer allows a gang of that size

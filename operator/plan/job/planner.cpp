@@ -10,6 +10,7 @@ namespace paceline::plan {
 namespace {
 
 constexpr std::chrono::nanoseconds kGuardInterval = std::chrono::seconds(30);
+constexpr std::chrono::nanoseconds kUnseenInterval = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -59,7 +60,14 @@ bool Planner::changed_contract() {
 
 bool Planner::is_lost(const std::string& name) {
   const auto node = in.node(name);
-  if (node == nullptr) return true;
+  if (node == nullptr) {
+    if (!in.memory.unseen_nodes.contains(name)) {
+      out.absent_nodes.insert(name);
+      return true;
+    }
+    wake_after(kUnseenInterval);
+    return false;
+  }
   if (node->ready) return false;
   if (!guard_)
     guard_.emplace(in.nodes ? in.nodes() : std::vector{node},
@@ -72,7 +80,7 @@ bool Planner::is_lost(const std::string& name) {
 }
 
 void Planner::remove(const observe::PodView& pod, bool force) {
-  // A placeholder may be on a new node that the cache has yet to see. If that node is gone instead,
+  // Nobody asks whether the node of a placeholder, which may be new, exists. If it is gone,
   // Kubernetes ends the pod by itself.
   const bool unseen = pod.placeholder && in.node(pod.node) == nullptr;
   // On a node that does not answer, a graceful deletion never ends.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/plan/placement/quota.hpp"
 
-#include "common/contract/injection.hpp"
+#include "common/contract/accelerators.hpp"
 
 namespace paceline::plan {
 namespace {
@@ -79,9 +79,8 @@ void reserve_quota(const QueuedGang& gang, std::vector<observe::QuotaView>& quot
 double share_weight(const observe::Resources& amount) {
   double sum = static_cast<double>(amount.cpu) / 1000.0;
   for (const auto& [name, milli] : amount.other) {
-    // A slot is not an accelerator: a node offers one for every pod.
-    if (name.find('/') != std::string::npos && name != contract::kRuntimeResource)
-      sum += static_cast<double>(milli) / 1000.0 * 16.0;
+    // Neither a network device nor the runtime's slot is one, and pods have those beside it.
+    if (contract::is_accelerator_resource(name)) sum += static_cast<double>(milli) / 1000.0 * 16.0;
   }
   return sum;
 }

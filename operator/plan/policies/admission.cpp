@@ -32,6 +32,16 @@ void next_life(Planner& planner, const std::vector<int>& sizes) {
   if (again) ++planner.status().attempt;
 }
 
+/// What the job's RuntimeProfile says; null if there is none. A broken one, which can only be the
+/// default, may have been written to turn acceleration off.
+const api::RuntimeProfile* profile_of(const Planner& planner) {
+  static const api::RuntimeProfile kUnreadable{std::string(api::kDefaultProfile),
+                                               {api::AccelerationMode::kDisabled, {}, {}}};
+  const auto& profile = planner.in.profile;
+  if (profile == nullptr) return nullptr;
+  return profile->errors.empty() ? &profile->profile : &kUnreadable;
+}
+
 /// Why the RuntimeProfile that the job names cannot be used. A broken default profile does not hold
 /// back jobs.
 std::optional<Waiting> missing_profile(const Planner& planner) {
@@ -76,10 +86,7 @@ void take_place(Planner& planner, const std::vector<int>& sizes) {
   planner.status().contract = contract::kRuntimeContract;
   if (const auto& workload = planner.in.kueue.workload; !planner.in.kueue.queue.empty())
     planner.status().workload = workload->meta.name;
-  const auto& profile = planner.in.profile;
-  planner.status().acceleration =
-      api::resolve(planner.spec.acceleration,
-                   profile != nullptr && profile->errors.empty() ? &profile->profile : nullptr);
+  planner.status().acceleration = api::resolve(planner.spec.acceleration, profile_of(planner));
   planner.status().start_time = std::chrono::floor<std::chrono::seconds>(planner.now());
   planner.set(status::kQuotaReserved, true, "Reserved");
   // After a refusal the API server may refuse a part again.

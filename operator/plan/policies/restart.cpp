@@ -169,14 +169,15 @@ std::optional<std::string> new_node(Planner& planner, const ReplicaState& state)
 }
 
 /// No node takes any of the lost replicas. gangTimeout bounds the wait, unless the others train on.
-void wait_for_node(Planner& planner, std::string_view condition, WallTime since,
+/// True if the job gives up its placement.
+bool wait_for_node(Planner& planner, std::string_view condition, WallTime since,
                    const std::string& what) {
   const bool alone = condition == status::kReplacing;
   const auto left = since + planner.spec.scheduling.gang_timeout - planner.now();
   const std::string& why = planner.in.memory.no_replacement_node;
   if (left <= std::chrono::nanoseconds(0) && !alone) {
     planner.unplace("NoReplacementNode", what + "; no node takes the replacement: " + why, true);
-    return;
+    return true;
   }
   // Before the scheduler has looked there is nothing to report.
   if (!why.empty())
@@ -188,6 +189,7 @@ void wait_for_node(Planner& planner, std::string_view condition, WallTime since,
     planner.out.look_again = true;
     planner.wake_after(kExclusionInterval);
   }
+  return false;
 }
 
 /// Puts the replacements on record before any pod is created: the next reader of the status creates
@@ -316,7 +318,8 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
       count_cost(planner, whole);
       return true;
     }
-    wait_for_node(planner, condition, since, first.judgement.message);
+    if (wait_for_node(planner, condition, since, first.judgement.message))
+      count_cost(planner, whole);
     return !gathers;
   }
   planner.set(condition, true, "Replacing", first.judgement.message);

@@ -166,8 +166,9 @@ void ControllerBench::remove_job(const std::string& name) {
 bool ControllerBench::work() {
   bool any = false;
   for (auto& feed : operator_->feeds) {
-    const bool of_jobs = &feed == &operator_->feeds.back();
-    if (!jobs_lag || !of_jobs) any = feed.deliver(1000) > 0 || any;
+    const bool lags = (jobs_lag && &feed == &operator_->feeds.back()) ||
+                      (nodes_lag && &feed == &operator_->feeds.front());
+    if (!lags) any = feed.deliver(1000) > 0 || any;
   }
   while (const auto key = operator_->queue.try_get()) {
     const bool pass = *key == kScheduleKey && around_pass;

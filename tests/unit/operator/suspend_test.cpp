@@ -136,6 +136,24 @@ TEST(Suspend, AnEditThatTheOperatorMissedStartsTheGangAgain) {
   EXPECT_NE(bench.status().placed_spec, before);
 }
 
+TEST(Suspend, WhateverTheGangIsMadeWithCountsAsAnEdit) {
+  const char* edits[] = {
+      R"({"acceleration": {"mode": "Disabled"}})",
+      R"({"acceleration": {"numerics": "Bitwise"}})",
+      R"({"acceleration": {"optimizer": "Disabled"}})",
+      R"({"topology": {"required": "Leaf"}})",
+      R"({"scheduling": {"podsPerNode": 1}})",
+      R"({"successPolicy": "RankZero"})",
+  };
+  for (const char* edit : edits) {
+    JobBench bench;
+    bench.run();
+    bench.change_spec(nlohmann::json::parse(edit));
+    bench.step();
+    EXPECT_TRUE(bench.status().is(status::kPlaced, "SpecChanged")) << edit;
+  }
+}
+
 TEST(Suspend, AnEditOfALimitThatMayChangeWhileItRunsStopsNothing) {
   JobBench bench;
   bench.run();

@@ -46,7 +46,7 @@ TEST(RuntimeProfile, SaysWhatTheJobLeavesUnset) {
       {"mode", "Manual"}, {"numerics", "Lossy"}, {"compression", way("int8")}};
   const nlohmann::json precise = {{"mode", "Manual"}, {"numerics", "Lossy"}, {"precision", "O2"}};
   const Case cases[] = {
-      {nullptr, nullptr, "nothing"},
+      {nullptr, nullptr, " Reordered loader optimizer communication"},
       {nullptr, empty, " Reordered loader optimizer communication"},
       {empty, nullptr, "p Reordered loader optimizer communication"},
       {{{"mode", "Disabled"}}, nullptr, "nothing"},
@@ -113,7 +113,7 @@ std::string text_of(const nlohmann::json& compression) {
   document["spec"]["acceleration"] = {{"numerics", "Lossy"}, {"compression", compression}};
   const auto job = api::parse_training_job(document);
   if (!job) return error_of(document);
-  return job->spec.acceleration->features[api::Feature::kCompression].value_or("unset");
+  return job->spec.acceleration.features[api::Feature::kCompression].value_or("unset");
 }
 
 TEST(Compression, IsAnObjectThatTheProgramGetsAsAText) {

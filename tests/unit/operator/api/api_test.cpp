@@ -58,11 +58,10 @@ TEST(Parse, ReadsEveryField) {
   EXPECT_EQ(job->spec.failure_policy.backoff, std::chrono::seconds(5));
   EXPECT_EQ(job->spec.failure_policy.force_delete_after, std::chrono::minutes(2));
   EXPECT_EQ(job->spec.runtime_profile, "quick");
-  ASSERT_TRUE(job->spec.acceleration);
-  EXPECT_EQ(job->spec.acceleration->mode, api::AccelerationMode::kManual);
-  EXPECT_EQ(job->spec.acceleration->numerics, api::Numerics::kBitwise);
-  EXPECT_EQ(job->spec.acceleration->features[api::Feature::kLoader], "Auto");
-  EXPECT_EQ(job->spec.acceleration->features[api::Feature::kOptimizer], "Disabled");
+  EXPECT_EQ(job->spec.acceleration.mode, api::AccelerationMode::kManual);
+  EXPECT_EQ(job->spec.acceleration.numerics, api::Numerics::kBitwise);
+  EXPECT_EQ(job->spec.acceleration.features[api::Feature::kLoader], "Auto");
+  EXPECT_EQ(job->spec.acceleration.features[api::Feature::kOptimizer], "Disabled");
   EXPECT_EQ(job->spec.network.gpu_direct, api::GpuDirect::kPreferred);
   EXPECT_EQ(job->spec.success_policy, api::SuccessPolicy::kRankZero);
   EXPECT_TRUE(job->spec.suspend);

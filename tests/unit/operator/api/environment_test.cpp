@@ -56,17 +56,13 @@ TEST(Environment, WhatIsAcceleratedIsTheJobsAndThenTheTemplatesToSay) {
     std::map<std::string, std::string> expected;
   };
   const nlohmann::json none = nlohmann::json::array();
+  const std::map<std::string, std::string> automatic = {
+      {"NUMERICS", "Reordered"}, {"LOADER", "Auto"},        {"LOADER_WORKERS", "Auto"},
+      {"OPTIMIZER", "Auto"},     {"COMMUNICATION", "Auto"}, {"COMPILE", "Auto"},
+      {"OPERATORS", "Auto"}};
   const Case cases[] = {
-      {nullptr, none, {}},
-      {nlohmann::json::object(),
-       none,
-       {{"NUMERICS", "Reordered"},
-        {"LOADER", "Auto"},
-        {"LOADER_WORKERS", "Auto"},
-        {"OPTIMIZER", "Auto"},
-        {"COMMUNICATION", "Auto"},
-        {"COMPILE", "Auto"},
-        {"OPERATORS", "Auto"}}},
+      {nullptr, none, automatic},
+      {nlohmann::json::object(), none, automatic},
       {{{"optimizer", "Disabled"}, {"communication", "Disabled"}, {"numerics", "Bitwise"}},
        none,
        {{"NUMERICS", "Bitwise"},

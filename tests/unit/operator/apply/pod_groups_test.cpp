@@ -54,6 +54,35 @@ TEST_F(PodGroups, AGangIsLeftToTheOtherSchedulerAndItsNodesAreRecorded) {
   EXPECT_FALSE(status().contains("podGroup"));
 }
 
+TEST_F(PodGroups, APodOnANodeThatTheOperatorHasNotSeenYetIsNotLost) {
+  // An autoscaler's node, and a watch of nodes that is behind that of pods.
+  bench.cluster().erase(kube::kNodes, "", "a");
+  bench.cluster().erase(kube::kNodes, "", "b");
+  bench.settle();
+  bench.nodes_lag = true;
+  bench.add_node("new", 8);
+  bench.add_job("j", kVolcano);
+  bench.settle();
+  ASSERT_EQ(bench.pods("j").size(), 2U);
+  EXPECT_EQ(bench.pods("j")[0]["spec"]["nodeName"], "new");
+  EXPECT_EQ(status()["phase"], "Running") << status().dump(1);
+  EXPECT_FALSE(status().contains("disruptions")) << status().dump(1);
+
+  bench.cluster().set_faults([](const http::Request& request) -> std::optional<kube::Fault> {
+    if (!request.target.contains("/nodes/")) return std::nullopt;
+    return kube::Fault{.status = 500, .message = "not now"};
+  });
+  bench.advance(std::chrono::seconds(30));
+  EXPECT_EQ(status()["phase"], "Running") << "nobody says that the node is gone";
+  bench.cluster().set_faults(nullptr);
+
+  bench.nodes_lag = false;
+  bench.settle();
+  bench.cluster().erase(kube::kNodes, "", "new");
+  bench.settle();
+  EXPECT_NE(status()["phase"], "Running") << "it is gone";
+}
+
 struct Written {
   const char* backend;
   kube::Resource groups;

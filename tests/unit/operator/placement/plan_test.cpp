@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "operator/plan/job/outcome.hpp"
+#include "operator/plan/placement/quota.hpp"
 #include "operator/plan/queue/scheduler.hpp"
 #include "operator/status/phase.hpp"
 
@@ -122,6 +123,17 @@ TEST(Scheduler, PriorityThenShareThenAge) {
   shares.queue("old-same-queue", 1, 4, 0, 100);
   shares.queue("young-other-queue", 1, 4, 0, 1, "other");
   EXPECT_TRUE(schedule(shares.input).placements.contains("young-other-queue"));
+}
+
+TEST(Scheduler, OnlyAcceleratorsWeighAsAccelerators) {
+  const auto weight = [](std::initializer_list<std::pair<const char*, int>> resources) {
+    observe::Resources amount;
+    for (const auto& [name, units] : resources) amount.set(name, units * 1000);
+    return share_weight(amount);
+  };
+  EXPECT_EQ(weight({{"nvidia.com/gpu", 2}}), 32);
+  EXPECT_EQ(weight({{"nvidia.com/gpu", 2}, {"rdma/hca", 2}, {"paceline.dev/runtime", 1}}), 32);
+  EXPECT_EQ(weight({{"google.com/tpu", 1}}), 16);
 }
 
 TEST(Scheduler, BackfillCannotDelayTheHead) {

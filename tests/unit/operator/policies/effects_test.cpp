@@ -79,7 +79,7 @@ TEST(Effects, ReachTheStatusAndAreForgottenWithTheGang) {
 }
 
 TEST(Effects, AJobWithoutAccelerationHasNone) {
-  plan::JobBench bench;
+  plan::JobBench bench(json{{"acceleration", {{"mode", "Disabled"}}}});
   bench.run();
   bench.memory.summary = status::read_report(report_with(10, kept_compile(0.2)).dump());
   bench.settle();

@@ -173,6 +173,25 @@ json sent_away() {
   return {{"version", 1}, {"verdict", "ReplaceNode"}, {"message", "rank 1 on j-w-1-0 hung"}};
 }
 
+TEST(Restarts, AGangThatIsQueuedAgainForWantOfANodeHasSpentItsRestart) {
+  JobBench bench(policy({{"maxRestarts", 1}}));
+  bench.run();
+  bench.no_node = {1};
+  bench.end(1, 1);
+  bench.settle();
+  ASSERT_EQ(bench.status().reason, "WaitingForNode");
+  EXPECT_EQ(bench.status().restarts, 0);
+  bench.advance(std::chrono::hours(1));
+  bench.settle();
+  ASSERT_TRUE(bench.status().is(status::kPlaced, "NoReplacementNode"));
+  EXPECT_EQ(bench.status().restarts, 1);
+  bench.no_node.clear();
+  bench.run();
+  bench.end(1, 1);
+  bench.settle();
+  EXPECT_EQ(bench.status().reason, "RestartsExhausted");
+}
+
 TEST(Exclusion, AReplicaThatItsLauncherSendsAwayGetsAnotherNode) {
   JobBench bench(policy({{"maxRestarts", 0}}));
   bench.run();
