@@ -93,7 +93,9 @@ int rank_to_add(const Spec& spec) {
 }
 
 std::string sized_fingerprint(const std::string& fingerprint, const Spec& spec) {
-  return spec.elastic ? fingerprint + "-" + std::to_string(spec.elastic->replicas) : fingerprint;
+  if (!spec.elastic) return fingerprint;
+  return fingerprint + "-" + std::to_string(spec.elastic->min_replicas) + "-" +
+         std::to_string(spec.elastic->replicas);
 }
 
 std::string elastic_selector(const TrainingJob& job) {

@@ -29,7 +29,7 @@ std::optional<int> elastic_size(const Spec& spec, std::size_t pods);
 /// Ask only for elastic jobs, whose role has the replicas on record.
 int rank_to_add(const Spec& spec);
 
-/// The fingerprint of a spec, with the size that it wants: Kueue admits a fixed number of pods.
+/// The fingerprint of a spec, with the sizes that it asks Kueue for.
 std::string sized_fingerprint(const std::string& fingerprint, const Spec& spec);
 
 /// The labels of the elastic role's pods, for the scale subresource.

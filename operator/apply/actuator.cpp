@@ -7,7 +7,6 @@
 #include "common/kube/api/object_version.hpp"
 #include "operator/observe/views.hpp"
 #include "operator/render/names.hpp"
-#include "operator/render/workload.hpp"
 #include "operator/status/phase.hpp"
 
 namespace paceline::apply {
@@ -268,25 +267,52 @@ Done Actuator::remove_job(const api::TrainingJob& job) {
   return done;
 }
 
-Done Actuator::submit(const api::TrainingJob& job, const std::string& pod_priority, int value) {
-  Done done;
-  render::WorkloadPriority priority{pod_priority, false, value};
-  if (const std::string& name = job.metadata.kueue_priority; !name.empty()) {
-    const auto found = api_.get(kube::kWorkloadPriorities, "", name);
-    if (!found && found.error().code == Code::kNotFound) {
-      done.refusal =
-          plan::Waiting{"PriorityClassNotFound", "WorkloadPriorityClass " + name +
-                                                     " does not exist; create it, or change " +
-                                                     "the label " + api::kKueuePriorityLabel};
-      return done;
-    }
-    if (!found) return not_created(found.error());
-    const json value_of = json::parse(*found, nullptr, false).value("value", json());
-    priority = {name, true, value_of.is_number_integer() ? value_of.get<int>() : 0};
+std::expected<render::WorkloadPriority, Done> Actuator::workload_priority(
+    const api::TrainingJob& job, const std::string& pod_priority, int value) {
+  const std::string& name = job.metadata.kueue_priority;
+  if (name.empty()) return render::WorkloadPriority{{pod_priority, false}, value};
+  const auto found = api_.get(kube::kWorkloadPriorities, "", name);
+  if (!found && found.error().code == Code::kNotFound) {
+    Done done;
+    done.refusal =
+        plan::Waiting{"PriorityClassNotFound", "WorkloadPriorityClass " + name +
+                                                   " does not exist; create it, or change " +
+                                                   "the label " + api::kKueuePriorityLabel};
+    return std::unexpected(done);
   }
-  const json workload = render::render_workload(job, priority, pod_priority);
+  if (!found) return std::unexpected(not_created(found.error()));
+  const json value_of = json::parse(*found, nullptr, false).value("value", json());
+  return render::WorkloadPriority{{name, true},
+                                  value_of.is_number_integer() ? value_of.get<int>() : 0};
+}
+
+Done Actuator::submit(const api::TrainingJob& job, const std::string& pod_priority, int value) {
+  const auto priority = workload_priority(job, pod_priority, value);
+  if (!priority) return priority.error();
+  const json workload = render::render_workload(job, *priority, pod_priority);
   if (auto made = make(kube::kKueueWorkloads, job, workload); !made) return made.error();
-  return done;
+  return {};
+}
+
+Done Actuator::prioritize(const api::TrainingJob& job, const observe::WorkloadView& workload,
+                          const std::string& pod_priority, int value) {
+  const auto priority = workload_priority(job, pod_priority, value);
+  if (!priority) return priority.error();
+  json spec = render::render_workload(job, *priority, pod_priority)["spec"];
+  if (!spec.contains("priorityClassRef")) spec["priorityClassRef"] = nullptr;
+  // Kueue takes no other ones once it has reserved quota.
+  for (const char* fixed : {"podSets", "queueName"}) {
+    if (workload.quota_reserved) spec.erase(fixed);
+  }
+  const json patch = {{"metadata",
+                       {{"uid", workload.meta.uid},
+                        {"resourceVersion", std::to_string(workload.meta.resource_version)}}},
+                      {"spec", std::move(spec)}};
+  const auto written =
+      api_.patch(kube::kKueueWorkloads, workload.meta.ns, workload.meta.name, patch.dump());
+  const bool stale = !written && (written.error().code == Code::kConflict ||
+                                  written.error().code == Code::kNotFound);
+  return written || stale ? Done{} : not_created(written.error());
 }
 
 Result<bool> Actuator::gone(const api::TrainingJob& job, const std::string& pod_name) {

@@ -18,6 +18,7 @@
 #include "operator/plan/job/plan.hpp"
 #include "operator/render/pod.hpp"
 #include "operator/render/pod_group.hpp"
+#include "operator/render/workload.hpp"
 
 namespace paceline::apply {
 
@@ -66,6 +67,9 @@ class Actuator {
   /// Creates the job's Workload of Kueue. `pod_priority`: the PriorityClass of the pods, and its
   /// value, which Kueue uses unless the job names a WorkloadPriorityClass.
   Done submit(const api::TrainingJob& job, const std::string& pod_priority, int value);
+  /// Gives that Workload the job's priority. Does nothing if it has changed meanwhile.
+  Done prioritize(const api::TrainingJob& job, const observe::WorkloadView& workload,
+                  const std::string& pod_priority, int value);
   /// Creates the PodGroup of a job that another scheduler binds, unless the job has it. A refusal's
   /// reason is SchedulerNotInstalled if its API is not served. `only_try`: with dryRun=All.
   Done group(const api::TrainingJob& job, const std::string& name,
@@ -86,6 +90,9 @@ class Actuator {
   std::expected<std::string, Done> keep(const kube::Resource& resource, const api::TrainingJob& job,
                                         const nlohmann::json& object);
   std::optional<Done> make_secret(const api::TrainingJob& job, const std::string& token);
+  std::expected<render::WorkloadPriority, Done> workload_priority(const api::TrainingJob& job,
+                                                                  const std::string& pod_priority,
+                                                                  int value);
   render::PodInputs inputs(const plan::Plan& plan, const plan::CreatePod& create,
                            const Surroundings& surroundings, const std::string& priority_class,
                            int role) const;

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "operator/apply/controller.hpp"
-#include "operator/apply/kueue/workload.hpp"
 #include "operator/apply/merge_diff.hpp"
 #include "operator/status/phase.hpp"
 #include "operator/status/training.hpp"
@@ -221,24 +220,6 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
   if (auto stop = request_nodes(job, state, plan)) return stop;
   if (plan.delete_job) return absorb(actuator_.remove_job(job->job));
   return std::nullopt;
-}
-
-Done Controller::tell_kueue(const JobPtr& job, const plan::Plan& plan) {
-  if (plan.workload_step == plan::WorkloadStep::kCreate) {
-    std::string priority;
-    int value = 0;
-    if (const auto refused = priority_of(*job, priority, value))
-      return Done{refused, std::nullopt, 0, 0, 0, 0};
-    return actuator_.submit(job->job, priority, value);
-  }
-  Done done;
-  const Status written = write_workload(parts_.api, *plan.workload, plan.workload_step, plan.status,
-                                        parts_.clock.wall());
-  // If the Workload has changed, the cache will tell, and the job is planned again.
-  const bool changed = !written && (written.error().code == Code::kConflict ||
-                                    written.error().code == Code::kNotFound);
-  if (!written && !changed) done.error = written.error();
-  return done;
 }
 
 void Controller::tell_phase(JobState& state, const JobPtr& job) {

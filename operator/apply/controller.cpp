@@ -236,8 +236,7 @@ Outcome Controller::reconcile_job(const std::string& key) {
          parts_.clock.wall(), memory,
          parts_.stores.profiles.get(profile.empty() ? api::kDefaultProfile : profile),
          [this] { return parts_.stores.nodes.list(); }, actuator_.settings().runtime_image,
-         memory.admission && may_be_held_back(*job, *state), look_at_kueue(parts_.stores, *job),
-         placeholders, way});
+         memory.admission && may_be_held_back(*job, *state), ask_kueue(*job), placeholders, way});
   };
   plan::Plan plan = decide();
   // An autoscaler's node may be newer than the cache, which another watch fills than that of pods.

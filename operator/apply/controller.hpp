@@ -170,6 +170,8 @@ class Controller {
              const std::string& priority, bool only_try);
   /// Creates the PodGroup of a waiting job again if somebody deleted it. Looks once a minute.
   Done keep_group(const observe::JobView& job, JobState& state, const std::string& name);
+  /// What the stores say of the job's quota in Kueue, and the priority that it is to have there.
+  plan::KueueSeen ask_kueue(const observe::JobView& job) const;
   /// Creates, changes or deletes the job's Workload of Kueue.
   Done tell_kueue(const JobPtr& job, const plan::Plan& plan);
   std::expected<JobPtr, Outcome> write_status(const JobPtr& job,

@@ -305,7 +305,7 @@ void Controller::SchedulerPass::queue(const observe::JobView& job) {
     state.memory.grow.reset();
     return;
   }
-  // Kueue admits all of its pods.
+  // Kueue decides how many pods a job of its queues has.
   const auto& elastic = job.job.spec.elastic;
   if (elastic && look_at_kueue(controller_.parts_.stores, job).queue.empty())
     gang.elastic = {elastic->role, elastic->min_replicas};

@@ -2,6 +2,8 @@
 #include "operator/observe/kueue.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 
 #include "operator/observe/project.hpp"
 
@@ -13,6 +15,10 @@ using kube::items;
 using simdjson::dom::element;
 
 constexpr std::int64_t kMostPods = 100'000;  // more than any job has
+
+int pods(const simdjson::simdjson_result<element>& count) {
+  return static_cast<int>(std::clamp<std::int64_t>(kube::number(count), 0, kMostPods));
+}
 
 nlohmann::json document(const simdjson::simdjson_result<element>& value,
                         const nlohmann::json& otherwise) {
@@ -48,14 +54,10 @@ std::vector<api::PodShare> read_topology(const simdjson::simdjson_result<element
   for (const element slice : items(at(assignment, "slices"))) {
     std::vector<int> counts;
     for (const element count : items(at(slice, "podCounts", "individual")))
-      counts.push_back(static_cast<int>(std::clamp<std::int64_t>(
-          kube::number(simdjson::simdjson_result<element>(element(count))), 0, kMostPods)));
-    const std::int64_t each = kube::number(at(slice, "podCounts", "universal"));
-    const std::int64_t domains =
-        std::clamp<std::int64_t>(kube::number(at(slice, "domainCount")), 0, kMostPods);
+      counts.push_back(pods(simdjson::simdjson_result<element>(element(count))));
     if (counts.empty())
-      counts.assign(static_cast<std::size_t>(domains),
-                    static_cast<int>(std::clamp<std::int64_t>(each, 0, kMostPods)));
+      counts.assign(static_cast<std::size_t>(pods(at(slice, "domainCount"))),
+                    pods(at(slice, "podCounts", "universal")));
     for (std::size_t i = 0; i < counts.size(); ++i) {
       api::PodShare& share = shares.emplace_back();
       share.pods = counts[i];
@@ -77,13 +79,29 @@ RoleAdmission& admission_of(std::vector<RoleAdmission>& roles, std::string_view 
   return added;
 }
 
+/// By pod set: how many pods the Workload is for, without those whose quota was given back.
+std::map<std::string, int, std::less<>> pods_asked_for(const element& workload) {
+  std::map<std::string, int, std::less<>> asked;
+  for (const element set : items(at(workload, "spec", "podSets")))
+    asked[std::string(text(at(set, "name")))] = pods(at(set, "count"));
+  for (const element given : items(at(workload, "status", "reclaimablePods")))
+    asked[std::string(text(at(given, "name")))] -= pods(at(given, "count"));
+  return asked;
+}
+
 void read_admission(const element& workload, WorkloadView& view) {
+  const auto asked = pods_asked_for(workload);
   for (const element set : items(at(workload, "status", "admission", "podSetAssignments"))) {
     RoleAdmission& role = admission_of(view.roles, text(at(set, "name")));
     for (const auto flavor : kube::fields(at(set, "flavors"))) {
       const std::string name(text(flavor.value));
       if (std::ranges::find(role.flavors, name) == role.flavors.end()) role.flavors.push_back(name);
     }
+    // Kueue may have admitted a part of them. Without a count it has admitted all.
+    const auto most = asked.find(role.role);
+    role.pods = most == asked.end() ? 0 : most->second;
+    if (const int admitted = pods(at(set, "count")); admitted > 0)
+      role.pods = std::min(role.pods, admitted);
     role.grant.shares = read_topology(at(set, "topologyAssignment"));
   }
   for (const element check : items(at(workload, "status", "admissionChecks"))) {
@@ -134,6 +152,10 @@ Result<WorkloadView> project_workload(std::string_view json) {
     if (view.job_uid.empty()) return;  // another controller's: nothing of it is needed
     view.queue = text(at(workload, "spec", "queueName"));
     view.spec = text(at(workload, "metadata", "annotations", api::kSpecAnnotation));
+    view.priority = {std::string(text(at(workload, "spec", "priorityClassRef", "name"))),
+                     text(at(workload, "spec", "priorityClassRef", "group")) == "kueue.x-k8s.io"};
+    for (const element given : items(at(workload, "status", "reclaimablePods")))
+      view.gave_back = view.gave_back || pods(at(given, "count")) > 0;
     view.deleting = !text(at(workload, "metadata", "deletionTimestamp")).empty();
     read_conditions(workload, view);
     read_admission(workload, view);

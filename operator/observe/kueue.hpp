@@ -18,6 +18,8 @@ struct RoleAdmission {
   std::string role;
   std::vector<std::string> flavors;
   api::PodGrant grant;  // of admission checks and of the topology; without the flavors
+  int pods = 0;         // so many of the role have quota
+  bool operator==(const RoleAdmission&) const = default;
 };
 
 struct WorkloadView {
@@ -26,6 +28,7 @@ struct WorkloadView {
   std::string job_name;
   std::string queue;
   std::string spec;  // api::sized_fingerprint of the job that it was made for
+  api::PriorityClassRef priority;
   bool deleting = false;
   bool quota_reserved = false;
   bool admitted = false;
@@ -35,6 +38,7 @@ struct WorkloadView {
   std::string eviction;  // why it was evicted: Preempted, PodsReadyTimeout, Deactivated, …
   std::string message;   // of the eviction, else why it is not admitted
   std::vector<RoleAdmission> roles;
+  bool gave_back = false;  // Kueue would admit it without pods that its job no longer has
 
   /// Its quota may be used.
   bool grants() const { return admitted && !evicted && !finished && !deleting; }

@@ -3,7 +3,6 @@
 
 #include "common/contract/labels.hpp"
 #include "operator/api/elastic.hpp"
-#include "operator/api/schedulers/kueue.hpp"
 
 namespace paceline::render {
 namespace {
@@ -68,14 +67,17 @@ json render_workload(const api::TrainingJob& job, const WorkloadPriority& priori
        {{"queueName", api::named_queue(job)},
         {"priority", priority.value},
         {"podSets", json::array()}}}};
-  if (!priority.name.empty()) {
+  if (!priority.ref.name.empty()) {
     workload["spec"]["priorityClassRef"] = {
-        {"group", priority.of_kueue ? "kueue.x-k8s.io" : "scheduling.k8s.io"},
-        {"kind", priority.of_kueue ? "WorkloadPriorityClass" : "PriorityClass"},
-        {"name", priority.name}};
+        {"group", priority.ref.of_kueue ? "kueue.x-k8s.io" : "scheduling.k8s.io"},
+        {"kind", priority.ref.of_kueue ? "WorkloadPriorityClass" : "PriorityClass"},
+        {"name", priority.ref.name}};
   }
-  for (const api::Role& role : job.spec.roles)
-    workload["spec"]["podSets"].push_back(pod_set(role, pod_priority));
+  json& sets = workload["spec"]["podSets"];
+  for (const api::Role& role : job.spec.roles) sets.push_back(pod_set(role, pod_priority));
+  // With quota for a part of them, the job starts smaller.
+  if (const auto& elastic = job.spec.elastic)
+    sets[elastic->role]["minCount"] = elastic->min_replicas;
   return workload;
 }
 

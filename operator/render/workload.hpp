@@ -7,14 +7,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "operator/api/schedulers/kueue.hpp"
 #include "operator/api/training_job.hpp"
 
 namespace paceline::render {
 
 /// The priority that Kueue gives the job.
 struct WorkloadPriority {
-  std::string name;       // empty: no class
-  bool of_kueue = false;  // a WorkloadPriorityClass, else a PriorityClass
+  api::PriorityClassRef ref;
   int value = 0;
 };
 

@@ -258,7 +258,7 @@ def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]])
         "/nodes": {"list", "watch"},
         "/resourcequotas": {"list", "watch"},
         "scheduling.k8s.io/priorityclasses": {"list", "watch"},
-        "kueue.x-k8s.io/workloads": {"get", "list", "watch", "create", "delete"},
+        "kueue.x-k8s.io/workloads": {"get", "list", "watch", "create", "patch", "delete"},
         "kueue.x-k8s.io/workloads/status": {"patch"},
         "kueue.x-k8s.io/localqueues": {"list", "watch"},
         "kueue.x-k8s.io/resourceflavors": {"list", "watch"},

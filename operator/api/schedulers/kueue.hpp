@@ -2,6 +2,7 @@
 // What an admission of Kueue means for the pods of one role. Values.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,13 @@ inline constexpr const char* kKueuePriorityLabel = "kueue.x-k8s.io/priority-clas
 
 /// Annotation of a job's Workload: api::sized_fingerprint of the spec that it was made for.
 inline constexpr const char* kSpecAnnotation = "paceline.dev/spec";
+
+/// The class that a Workload has its priority from.
+struct PriorityClassRef {
+  std::string name;       // empty: no class
+  bool of_kueue = false;  // a WorkloadPriorityClass, else a PriorityClass
+  bool operator==(const PriorityClassRef&) const = default;
+};
 
 using NodeLabels = std::vector<std::pair<std::string, std::string>>;
 
@@ -31,6 +39,7 @@ struct PodGrant {
   nlohmann::json labels = nlohmann::json::object();      // of admission checks
   nlohmann::json annotations = nlohmann::json::object();
   std::vector<PodShare> shares;  // the topology assignment; empty: any node that fits
+  std::optional<int> pods;       // of an elastic role, so many have quota; nullopt: all
   bool operator==(const PodGrant&) const = default;
 };
 

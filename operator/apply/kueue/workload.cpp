@@ -34,6 +34,8 @@ std::vector<api::PodGrant> grants_of(const Stores& stores, const observe::Worklo
     const auto found = std::ranges::find(workload.roles, role.name, &observe::RoleAdmission::role);
     if (found == workload.roles.end()) continue;
     grant = found->grant;
+    const bool elastic = spec.elastic && &role == &spec.roles[spec.elastic->role];
+    if (elastic && found->pods > 0) grant.pods = found->pods;
     if (!grant.shares.empty())
       grant.annotations.update(topology_annotations(role, workload.meta.name));
     for (const std::string& name : found->flavors) {
@@ -107,6 +109,17 @@ void release(Conditions& conditions) {
   conditions.set("PodsReady", false, "WaitForStart", "no pod runs");
 }
 
+/// Quota of the pods that an elastic job no longer has. Kueue takes a count that only grows, until
+/// the quota is given back as a whole.
+json given_back(const json& workload, const api::Spec& spec, const api::JobStatus& status) {
+  const std::string& role = spec.roles[spec.elastic->role].name;
+  int asked = 0;
+  for (const json& set : workload.value("/spec/podSets"_json_pointer, json::array())) {
+    if (set.value("name", "") == role) asked = set.value("count", 0);
+  }
+  return json::array({{{"name", role}, {"count", asked - status.elastic->replicas}}});
+}
+
 }  // namespace
 
 plan::KueueSeen look_at_kueue(const Stores& stores, const observe::JobView& job) {
@@ -132,13 +145,15 @@ Done confirm_admission(kube::Api& api, const observe::WorkloadView& workload) {
     done.error = now.error();
   } else if (!now || now->meta.uid != workload.meta.uid || !now->grants()) {
     done.refusal = plan::Waiting{"WaitingForKueue", "Kueue has just taken back the job's quota"};
+  } else if (now->roles != workload.roles) {
+    done.refusal = plan::Waiting{"WaitingForKueue", "Kueue has just admitted the job anew"};
   }
   return done;
 }
 
-Status write_workload(kube::Api& api, const observe::WorkloadView& workload,
-                      plan::WorkloadStep step, const api::JobStatus& status, WallTime now) {
-  const auto& [ns, name, uid, version] = workload.meta;
+Status write_workload(kube::Api& api, const plan::Plan& plan, const api::Spec& spec, WallTime now) {
+  const auto& [ns, name, uid, version] = plan.workload->meta;
+  const plan::WorkloadStep step = plan.workload_step;
   if (step == plan::WorkloadStep::kDelete) {
     kube::DeleteOptions options;
     options.uid = uid;
@@ -156,9 +171,12 @@ Status write_workload(kube::Api& api, const observe::WorkloadView& workload,
   if (step == plan::WorkloadStep::kRelease) {
     release(conditions);
     patch["status"]["admission"] = nullptr;
+    patch["status"]["reclaimablePods"] = nullptr;
+  } else if (step == plan::WorkloadStep::kShrink) {
+    patch["status"]["reclaimablePods"] = given_back(before, spec, plan.status);
   } else if (step == plan::WorkloadStep::kFinish) {
-    conditions.set("Finished", true, status.is_true("Succeeded") ? "Succeeded" : "Failed",
-                   status.message);
+    conditions.set("Finished", true, plan.status.is_true("Succeeded") ? "Succeeded" : "Failed",
+                   plan.status.message);
   } else {
     set_pods_ready(conditions, step == plan::WorkloadStep::kReady);
   }

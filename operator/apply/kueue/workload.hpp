@@ -18,8 +18,8 @@ plan::KueueSeen look_at_kueue(const Stores& stores, const observe::JobView& job)
 /// Asks the API server whether the Workload is still admitted: a cache may lag behind an eviction.
 Done confirm_admission(kube::Api& api, const observe::WorkloadView& workload);
 
-/// Changes the Workload that was seen: every step but kCreate and kNone.
-Status write_workload(kube::Api& api, const observe::WorkloadView& workload,
-                      plan::WorkloadStep step, const api::JobStatus& status, WallTime now);
+/// Carries out the plan's step on the Workload that it saw: every one but kNone, kCreate and
+/// kPrioritize. `spec`: of the job.
+Status write_workload(kube::Api& api, const plan::Plan& plan, const api::Spec& spec, WallTime now);
 
 }  // namespace paceline::apply

@@ -81,6 +81,7 @@ struct KueueSeen {
   bool queue_exists = false;  // the LocalQueue
   std::shared_ptr<const observe::WorkloadView> workload = nullptr;  // the job's; null: none
   std::vector<api::PodGrant> grants = {};  // by role, if the Workload is admitted
+  api::PriorityClassRef priority = {};     // that the Workload is to have
 };
 
 struct Observed {
@@ -132,8 +133,10 @@ enum class WorkloadStep {
   kNone,
   kCreate,
   kDelete,
-  kRelease,  // after an eviction: Kueue gives the quota to others only then
-  kReady,    // all pods run
+  kPrioritize,  // gives it the priority class that the job has now
+  kRelease,     // after an eviction: Kueue gives the quota to others only then
+  kShrink,      // gives back the quota of pods that an elastic job no longer has
+  kReady,       // all pods run
   kNotReady,
   kFinish
 };

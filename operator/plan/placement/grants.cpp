@@ -17,6 +17,7 @@ std::vector<Need> with_grants(std::vector<Need> needs, const std::vector<api::Po
                                 grant.node_selector.end());
     const auto added = read_constraints({{"tolerations", grant.tolerations}}).tolerations;
     constraints.tolerations.insert(constraints.tolerations.end(), added.begin(), added.end());
+    if (grant.pods) need.count = std::min(need.count, *grant.pods);
     int left = need.count;
     for (const api::PodShare& share : grant.shares) {
       Need part = need;

@@ -77,7 +77,8 @@ void take_place(Planner& planner, const std::vector<int>& sizes) {
   const Memory& memory = planner.in.memory;
   next_life(planner, sizes);
   if (planner.spec.elastic)
-    record_size(planner, sizes[planner.spec.elastic->role], memory.admission_smaller);
+    record_size(planner, sizes[planner.spec.elastic->role],
+                planner.in.kueue.queue.empty() ? memory.admission_smaller : kAdmitsNoMore);
   planner.status().set_nodes(*memory.admission);
   planner.status().placement_where = memory.admission_where;
   planner.status().slots = memory.admission_slots;

@@ -3,16 +3,37 @@
 // integrations do. Kueue admits or evicts the Workload, and nothing else decides about quota. An
 // admitted job is then placed like any other, on nodes of its flavors. After an eviction the job
 // keeps its attempts and waits for the next admission.
+//
+// Kueue may admit a part of an elastic job, which then starts smaller. When it shrinks, it gives
+// back the quota of the pods that are gone. It never grows beyond what was admitted.
 #include "operator/api/elastic.hpp"
 #include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
 namespace {
 
-/// The Workload was made for the job as it is now.
+/// The Workload was made for the job as it is now, and would be admitted for all of its pods.
 bool is_current(const Planner& planner, const observe::WorkloadView& workload) {
+  if (workload.gave_back && !workload.quota_reserved) return false;
   return workload.spec == api::sized_fingerprint(planner.in.job.fingerprint, planner.spec) &&
          workload.queue == planner.in.kueue.queue;
+}
+
+/// The job has another priority class than its Workload. While quota is reserved, Kueue takes only
+/// the name of another WorkloadPriorityClass.
+bool has_new_priority(const KueueSeen& kueue) {
+  const api::PriorityClassRef& present = kueue.workload->priority;
+  if (present == kueue.priority) return false;
+  return !kueue.workload->quota_reserved || (present.of_kueue && kueue.priority.of_kueue);
+}
+
+/// The elastic job runs with fewer replicas than it has quota for, and no other pod is left.
+bool has_shrunk(const Planner& planner) {
+  if (!planner.spec.elastic || !planner.out.status.elastic || stops_old_size(planner)) return false;
+  const std::vector<api::PodGrant>& grants = planner.in.kueue.grants;
+  if (grants.size() <= planner.spec.elastic->role) return false;
+  const std::optional<int>& pods = grants[planner.spec.elastic->role].pods;
+  return pods && *pods > planner.out.status.elastic->replicas;
 }
 
 std::string why_waiting(const KueueSeen& kueue) {
@@ -28,7 +49,10 @@ bool waits_for_quota(Planner& planner) {
   const KueueSeen& kueue = planner.in.kueue;
   if (kueue.queue.empty()) return false;
   const auto& workload = kueue.workload;
-  if (workload != nullptr && workload->grants() && is_current(planner, *workload)) return false;
+  const bool current = workload != nullptr && is_current(planner, *workload);
+  if (current && !workload->deleting && has_new_priority(kueue))
+    planner.out.workload_step = WorkloadStep::kPrioritize;
+  if (current && workload->grants()) return false;
   planner.out.queued = false;
   if (workload == nullptr && !kueue.queue_exists) {
     planner.set(status::kPlaced, false, "LocalQueueNotFound",
@@ -71,8 +95,13 @@ void tend_workload(Planner& planner) {
   if (job.placed()) {
     if (job.workload.empty() || !workload->grants()) return;
     const bool ready = job.is_true(status::kRunning);
-    if (ready != workload->pods_ready)
+    if (has_shrunk(planner)) {
+      step = WorkloadStep::kShrink;
+    } else if (ready != workload->pods_ready) {
       step = ready ? WorkloadStep::kReady : WorkloadStep::kNotReady;
+    } else if (has_new_priority(planner.in.kueue)) {
+      step = WorkloadStep::kPrioritize;
+    }
     return;
   }
   // Quota is given back when no pod uses it any more.

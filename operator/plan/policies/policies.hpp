@@ -29,6 +29,11 @@ void record_size(Planner& planner, int size, const std::string& why);
 /// resize.cpp: what status.elastic says of a job with so many of the wanted replicas; "" if it has
 /// all.
 std::string runs_smaller(int size, int wanted, const std::string& why);
+/// What status.elastic says of a job of Kueue with fewer replicas than wanted.
+inline constexpr const char* kAdmitsNoMore =
+    "Kueue has admitted no more; suspend the job and resume it to ask anew";
+/// resize.cpp: pods of the former size may still exist.
+bool stops_old_size(const Planner& planner);
 /// resize.cpp: waits until the gang of the former size has saved and is gone.
 bool stops_for_resize(Planner& planner, const std::vector<ReplicaState>& replicas);
 /// resize.cpp: goes on without the lost replicas that no node takes (Plan::find_nodes). `nodes`: of

@@ -13,7 +13,8 @@
 //
 // - A replica is lost and no node takes it: the others go on without it.
 //
-// Kueue admits a fixed number of pods: the size of its jobs changes with the next admission only.
+// Kueue admits a fixed number of pods, so its jobs shrink, and grow with the next admission only.
+// With a topology assignment they keep their size: it says how many pods go to each domain.
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -45,10 +46,16 @@ bool is_elastic(const api::Spec& spec, int node_rank) {
          rank < first_rank(spec) + static_cast<std::size_t>(size_of(spec));
 }
 
-/// Whether the job may get another size while it is placed.
-bool may_resize(const Planner& planner) {
+/// Whether the job may get fewer replicas while it is placed.
+bool may_shrink(const Planner& planner) {
   return planner.spec.elastic && planner.out.status.elastic &&
-         planner.out.status.workload.empty() && planner.in.kueue.queue.empty();
+         std::ranges::all_of(planner.in.kueue.grants,
+                             [](const api::PodGrant& grant) { return grant.shares.empty(); });
+}
+
+/// Whether it may get more of them. Ask only for elastic jobs.
+bool may_grow(const Planner& planner) {
+  return planner.out.status.workload.empty() && planner.in.kueue.queue.empty();
 }
 
 /// The incarnations of a new gang. No pod has had them.
@@ -263,10 +270,13 @@ std::string runs_smaller(int size, int wanted, const std::string& why) {
          " replicas: " + why;
 }
 
+bool stops_old_size(const Planner& planner) {
+  return planner.out.status.is_true(status::kRestarting) &&
+         planner.out.status.is(status::kRestarting, kResizing);
+}
+
 bool stops_for_resize(Planner& planner, const std::vector<ReplicaState>& replicas) {
-  if (!planner.status().is_true(status::kRestarting) ||
-      !planner.status().is(status::kRestarting, kResizing))
-    return false;
+  if (!stops_old_size(planner)) return false;
   const std::vector<ReplicaState> old = old_gang(planner, replicas);
   for (const ReplicaState& state : old) keep_words(planner, state);
   // It may have ended before it was stopped. A job that has ended never runs again.
@@ -278,7 +288,7 @@ bool stops_for_resize(Planner& planner, const std::vector<ReplicaState>& replica
 }
 
 bool shrink(Planner& planner, const std::vector<std::string>& nodes, const std::string& what) {
-  if (!may_resize(planner)) return false;
+  if (!may_shrink(planner)) return false;
   const std::vector<int>& homeless = planner.out.find_nodes;
   for (const int rank : homeless) {
     // Before the scheduler has looked there may be a node for it.
@@ -293,7 +303,7 @@ bool shrink(Planner& planner, const std::vector<std::string>& nodes, const std::
 }
 
 bool resize(Planner& planner, const std::vector<ReplicaState>& replicas) {
-  if (!may_resize(planner)) return false;
+  if (!planner.spec.elastic || !planner.status().elastic) return false;
   const api::Elastic& elastic = *planner.spec.elastic;
   const int size = size_of(planner.spec);
   if (size == elastic.replicas) {
@@ -306,7 +316,13 @@ bool resize(Planner& planner, const std::vector<ReplicaState>& replicas) {
                       return state.judgement.outcome == Outcome::kRunning;
                     });
   if (!runs) return false;
-  if (size < elastic.replicas) return grow_when_it_fits(planner);
+  const bool more = size < elastic.replicas;
+  if (more ? !may_grow(planner) : !may_shrink(planner)) {
+    if (planner.status().elastic->wanted != elastic.replicas)
+      record_size(planner, size, kAdmitsNoMore);
+    return false;
+  }
+  if (more) return grow_when_it_fits(planner);
   const std::string why = "spec.elastic.replicas is " + std::to_string(elastic.replicas);
   const std::vector<std::string> kept =
       keep(planner, planner.status().nodes(), {}, elastic.replicas);

@@ -45,8 +45,8 @@ class KueueBench : public ControllerBench {
                    json{{"status", status}}.dump());
     settle();
   }
-  void admit(const json& topology = nullptr) {
-    json set = {{"name", "w"}, {"count", 2}, {"flavors", {{"cpu", "gpu"}}}};
+  void admit(const json& topology = nullptr, int count = 2) {
+    json set = {{"name", "w"}, {"count", count}, {"flavors", {{"cpu", "gpu"}}}};
     if (!topology.is_null()) set["topologyAssignment"] = topology;
     write({{"admission", {{"clusterQueue", "all"}, {"podSetAssignments", json::array({set})}}},
            {"conditions", json::array({is("QuotaReserved", true), is("Admitted", true)})}});
@@ -62,6 +62,33 @@ class KueueBench : public ControllerBench {
     }
     return json::object();
   }
+
+  void give_class(const std::string& name, int value) {
+    create(kube::kWorkloadPriorities, "", {{"metadata", {{"name", name}}}, {"value", value}});
+  }
+  /// Sets the label with the WorkloadPriorityClass; null removes it.
+  void label_priority(const json& name) {
+    patch_job("j", {{"metadata", {{"labels", {{"kueue.x-k8s.io/priority-class", name}}}}}});
+    settle();
+  }
+  void add_elastic(int replicas, int fewest, json spec = json::object()) {
+    const json container = {{"name", "trainer"},
+                            {"image", "i"},
+                            {"command", {"train"}},
+                            {"resources", {{"requests", {{"cpu", 1}}}}}};
+    spec["elastic"] = {
+        {"role", "w"}, {"replicas", replicas}, {"minReplicas", fewest}, {"maxReplicas", 8}};
+    spec["roles"] = json::array(
+        {{{"name", "w"}, {"template", {{"spec", {{"containers", json::array({container})}}}}}}});
+    add_labelled("j", spec);
+  }
+  void scale(int replicas) {
+    patch_job("j", {{"spec", {{"elastic", {{"replicas", replicas}}}}}});
+    settle();
+  }
+  json status() { return job("j")["status"]; }
+  /// The quota that was given back; null: none.
+  json given_back() { return workload().value("/status/reclaimablePods"_json_pointer, json()); }
 
  private:
   static json is(const std::string& type, bool value, const std::string& reason = "Test") {
@@ -270,6 +297,178 @@ TEST(Kueue, ADeletedWorkloadStopsTheJobAndIsMadeAgain) {
   EXPECT_TRUE(bench.pods("j").empty());
   EXPECT_EQ(bench.job("j")["status"]["reason"], "WaitingForKueue");
   EXPECT_NE(bench.workload()["metadata"]["uid"], before["uid"]);
+}
+
+TEST(Kueue, AWaitingJobsNewPriorityReachesItsWorkload) {
+  KueueBench bench;
+  bench.give_class("urgent", 1000);
+  bench.create(kube::kPriorityClasses, "",
+               {{"metadata", {{"name", "low"}}}, {"value", 5}, {"preemptionPolicy", "Never"}});
+  bench.add_labelled("j");
+  const json before = bench.workload();
+  EXPECT_FALSE(before["spec"].contains("priorityClassRef"));
+  bench.label_priority("urgent");
+  json spec = bench.workload()["spec"];
+  EXPECT_EQ(spec["priority"], 1000);
+  EXPECT_EQ(spec["priorityClassRef"]["kind"], "WorkloadPriorityClass");
+  EXPECT_EQ(spec["priorityClassRef"]["name"], "urgent");
+  bench.label_priority(nullptr);
+  EXPECT_EQ(bench.workload()["spec"], before["spec"]);
+  bench.patch_job("j", {{"spec", {{"scheduling", {{"priorityClassName", "low"}}}}}});
+  bench.settle();
+  spec = bench.workload()["spec"];
+  EXPECT_EQ(spec["priority"], 5);
+  EXPECT_EQ(spec["priorityClassRef"]["kind"], "PriorityClass");
+  EXPECT_EQ(spec["podSets"][0]["template"]["spec"]["priorityClassName"], "low");
+  EXPECT_EQ(bench.workload()["metadata"]["uid"], before["metadata"]["uid"])
+      << "it keeps its age, and so its place among equals";
+}
+
+TEST(Kueue, AMissingPriorityClassHoldsAWaitingJobUntilItExists) {
+  KueueBench bench;
+  bench.add_labelled("j");
+  bench.label_priority("urgent");
+  EXPECT_EQ(bench.status()["reason"], "PriorityClassNotFound") << bench.status().dump(1);
+  bench.give_class("urgent", 1000);
+  bench.advance(std::chrono::minutes(2));
+  EXPECT_EQ(bench.workload()["spec"]["priority"], 1000);
+  EXPECT_EQ(bench.status()["reason"], "WaitingForKueue");
+}
+
+TEST(Kueue, AnAdmittedJobChangesItsClassOnlyAsKueueAllows) {
+  struct Case {
+    const char* name;
+    const char* before;
+    const char* after;
+    const char* then;
+  };
+  for (const Case& c : {Case{"another class", "urgent", "later", "later"},
+                        Case{"one that is missing", "urgent", "mistyped", "urgent"},
+                        Case{"none any more", "urgent", nullptr, "urgent"},
+                        Case{"a first one", nullptr, "urgent", ""}}) {
+    SCOPED_TRACE(c.name);
+    const auto label = [](const char* name) { return name == nullptr ? json() : json(name); };
+    KueueBench bench;
+    bench.give_class("urgent", 1000);
+    bench.give_class("later", 1);
+    bench.add_labelled("j");
+    bench.label_priority(label(c.before));
+    bench.admit();
+    ASSERT_EQ(bench.status()["phase"], "Running");
+    bench.label_priority(label(c.after));
+    const json spec = bench.workload()["spec"];
+    EXPECT_EQ(spec.value("/priorityClassRef/name"_json_pointer, ""), c.then);
+    EXPECT_EQ(bench.status()["phase"], "Running");
+    EXPECT_EQ(bench.status()["attempt"], 0);
+    EXPECT_EQ(bench.told("PodsReady")["status"], "True");
+  }
+}
+
+TEST(Kueue, AnElasticJobStartsWithThePartThatWasAdmitted) {
+  KueueBench bench;
+  bench.add_elastic(4, 2);
+  EXPECT_EQ(bench.workload()["spec"]["podSets"][0]["count"], 4);
+  EXPECT_EQ(bench.workload()["spec"]["podSets"][0]["minCount"], 2);
+  bench.admit(nullptr, 3);
+  EXPECT_EQ(bench.pods("j").size(), 3U);
+  EXPECT_EQ(bench.status()["phase"], "Running") << bench.status().dump(1);
+  EXPECT_EQ(bench.status()["elastic"]["replicas"], 3);
+  EXPECT_TRUE(bench.status()["elastic"]["message"].get<std::string>().starts_with(
+      "runs with 3 of 4 replicas: Kueue has admitted no more"))
+      << bench.status().dump(1);
+  bench.advance(std::chrono::minutes(6));
+  EXPECT_EQ(bench.pods("j").size(), 3U) << "room is not quota";
+  EXPECT_TRUE(bench.given_back().is_null());
+}
+
+TEST(Kueue, AnElasticJobThatIsAdmittedWholeHasItsFullSize) {
+  KueueBench bench;
+  bench.add_elastic(4, 2);
+  bench.admit(nullptr, 4);
+  EXPECT_EQ(bench.pods("j").size(), 4U);
+  EXPECT_FALSE(bench.status()["elastic"].contains("message"));
+}
+
+TEST(Kueue, AJobOfAFixedSizeAsksForAllOrNone) {
+  KueueBench bench;
+  bench.add_labelled("j");
+  EXPECT_FALSE(bench.workload()["spec"]["podSets"][0].contains("minCount"));
+}
+
+TEST(Kueue, AShrunkJobGivesQuotaBackWhenItsOldPodsAreGone) {
+  KueueBench bench;
+  bench.add_elastic(4, 1);
+  bench.admit(nullptr, 3);
+  bench.pods_linger = true;
+  bench.scale(2);
+  EXPECT_EQ(bench.status()["reason"], "Resizing");
+  EXPECT_TRUE(bench.given_back().is_null()) << "three pods still use it";
+  bench.pods_linger = false;
+  bench.settle();
+  EXPECT_EQ(bench.status()["ready"], "2/2") << bench.status().dump(1);
+  EXPECT_EQ(bench.given_back(), json::array({{{"name", "w"}, {"count", 2}}}))
+      << "of the four that were asked for";
+  bench.scale(1);
+  EXPECT_EQ(bench.status()["ready"], "1/1") << bench.status().dump(1);
+  EXPECT_EQ(bench.given_back(), json::array({{{"name", "w"}, {"count", 3}}}));
+  bench.scale(3);
+  bench.advance(std::chrono::minutes(6));
+  EXPECT_EQ(bench.pods("j").size(), 1U) << "its quota is others' now";
+  EXPECT_TRUE(bench.status()["elastic"]["message"].get<std::string>().starts_with(
+      "runs with 1 of 3 replicas: Kueue has admitted no more"));
+  const std::uint64_t writes = bench.writes();
+  bench.restart_operator();
+  bench.settle();
+  EXPECT_EQ(bench.writes(), writes);
+}
+
+TEST(Kueue, AJobThatLostANodeGivesQuotaBackUntilTheNextAdmission) {
+  KueueBench bench;
+  bench.add_elastic(2, 1, {{"scheduling", {{"podsPerNode", 1}}}});
+  bench.admit();
+  ASSERT_EQ(bench.status()["ready"], "2/2") << bench.status().dump(1);
+  const auto set_ready = [&](const char* ready) {
+    const json condition = {{"type", "Ready"}, {"status", ready}};
+    bench.cluster().poke(kube::kNodes, "", "gpu-b",
+                         json{{"status", {{"conditions", json::array({condition})}}}}.dump());
+    bench.settle();
+  };
+  set_ready("Unknown");
+  EXPECT_EQ(bench.status()["ready"], "1/1") << bench.status().dump(1);
+  EXPECT_EQ(bench.given_back(), json::array({{{"name", "w"}, {"count", 1}}}));
+  const json before = bench.workload()["metadata"]["uid"];
+  set_ready("True");
+  bench.evict("Preempted");
+  EXPECT_EQ(bench.workload()["metadata"]["uid"], before);
+  EXPECT_TRUE(bench.given_back().is_null()) << "it asks for both again";
+  bench.admit();
+  EXPECT_EQ(bench.status()["ready"], "2/2") << bench.status().dump(1);
+}
+
+TEST(Kueue, AWorkloadThatWouldBeAdmittedForTooFewIsMadeAnew) {
+  KueueBench bench;
+  bench.add_elastic(3, 1);
+  bench.admit(nullptr, 3);
+  bench.scale(2);
+  bench.scale(3);
+  ASSERT_EQ(bench.given_back(), json::array({{{"name", "w"}, {"count", 1}}}));
+  const json before = bench.workload()["metadata"]["uid"];
+  bench.write({{"admission", nullptr}, {"conditions", json::array()}});
+  EXPECT_TRUE(bench.pods("j").empty());
+  EXPECT_NE(bench.workload()["metadata"]["uid"], before);
+  EXPECT_TRUE(bench.given_back().is_null());
+}
+
+TEST(Kueue, AJobWithATopologyAssignmentKeepsItsSize) {
+  KueueBench bench;
+  bench.add_elastic(3, 1);
+  bench.admit(kTwoRacks);
+  EXPECT_EQ(bench.status()["placement"]["nodes"],
+            json::parse(R"([{"name": "gpu-b", "pods": 1}, {"name": "gpu-a", "pods": 1}])"));
+  bench.scale(1);
+  EXPECT_EQ(bench.pods("j").size(), 2U);
+  EXPECT_EQ(bench.status()["phase"], "Running");
+  EXPECT_TRUE(bench.given_back().is_null());
 }
 
 TEST(Kueue, ARefusedPodAsksForNoQuota) {
