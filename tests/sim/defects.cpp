@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/contract/labels.hpp"
+#include "common/kube/api/kueue.hpp"
 
 namespace paceline::sim {
 namespace {
@@ -75,6 +76,10 @@ std::optional<std::string> seen_through(Defect defect, const kube::Resource& res
                                                          {"controller", true}}});
     }
     return pod.dump();
+  } else if (defect == Defect::kTakesPartsForAll && is(resource, kube::kKueueWorkloads)) {
+    json workload = json::parse(object);
+    if (workload.contains("status")) workload["status"].erase("admission");
+    return workload.dump();
   } else if (defect == Defect::kSeesTwiceTheRoom && is(resource, kube::kNodes)) {
     json node = json::parse(object);
     node["status"]["allocatable"]["cpu"] = "8";

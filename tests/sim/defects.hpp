@@ -46,6 +46,7 @@ enum class Defect {
   kStopsAllForOne,     // takes every job with parameter servers for one of TensorFlow
   kMissesImages,       // does not see why a container waits
   kForgetsTheBounds,   // does not see how few workers an elastic job may have
+  kTakesPartsForAll,   // does not see that Kueue has admitted a part of a job
   kNeverRunsSmaller,   // takes the wanted number of workers for the smallest one
   kHearsOfNoRecovery,  // believes that a gang which lost a pod has not started again
   kOneJobStopsAll,     // schedules nothing while one job is invalid

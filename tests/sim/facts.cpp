@@ -232,4 +232,30 @@ NodeFacts read_node(const json& node) {
   return facts;
 }
 
+json pods_asked_for(const json& workload) {
+  json sets = json::array();
+  for (const json& set : workload["spec"]["podSets"]) {
+    int count = set["count"];
+    for (const json& given :
+         workload.value("/status/reclaimablePods"_json_pointer, json::array())) {
+      if (given["name"] == set["name"]) count -= given["count"].get<int>();
+    }
+    sets.push_back({{"name", set["name"]}, {"count", count}});
+  }
+  return sets;
+}
+
+int pods_with_quota(const json& workload) {
+  const json asked = pods_asked_for(workload);
+  int pods = 0;
+  for (const json& admitted :
+       workload.value("/status/admission/podSetAssignments"_json_pointer, asked)) {
+    for (const json& set : asked) {
+      if (set["name"] == admitted["name"])
+        pods += std::min(set["count"].get<int>(), admitted["count"].get<int>());
+    }
+  }
+  return pods;
+}
+
 }  // namespace paceline::sim

@@ -135,4 +135,10 @@ PodFacts read_pod(const nlohmann::json& pod, const PodFacts* before);
 JobFacts read_job(const nlohmann::json& job);
 NodeFacts read_node(const nlohmann::json& node);
 
+/// The pod sets of a Workload with the numbers of pods that it asks quota for. Quota that its owner
+/// has given back is not asked for again.
+nlohmann::json pods_asked_for(const nlohmann::json& workload);
+/// For how many pods the Workload has quota, if any is reserved for it.
+int pods_with_quota(const nlohmann::json& workload);
+
 }  // namespace paceline::sim

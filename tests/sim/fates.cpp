@@ -109,7 +109,7 @@ void World::turn_profile() {
 void World::resize_some_job() {
   const std::string name = some_job();
   const JobFacts& job = facts().jobs.at(name);
-  if (job.fewest == 0 || job.in_kueue) return;
+  if (job.fewest == 0) return;
   const int wanted =
       job.fewest +
       static_cast<int>(chaos_.pick(static_cast<std::size_t>(job.most - job.fewest + 1)));

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/sim/kueue.hpp"
 
+#include <algorithm>
 #include <array>
 #include <stdexcept>
 #include <string>
 
 #include "common/kube/api/kueue.hpp"
+#include "tests/sim/facts.hpp"
 
 namespace paceline::sim {
 namespace {
@@ -32,10 +34,19 @@ json with(const json& workload, const char* type, bool value, const char* reason
   return list;
 }
 
-int pods_of(const json& workload) {
-  int pods = 0;
-  for (const json& set : workload["spec"]["podSets"]) pods += set["count"].get<int>();
-  return pods;
+/// The numbers of pods that are admitted to `room`; null if not even the fewest fit.
+json admitted_to(const json& workload, int room) {
+  json sets = pods_asked_for(workload);
+  int excess = -room;
+  for (const json& set : sets) excess += set["count"].get<int>();
+  for (std::size_t i = 0; i < sets.size(); ++i) {
+    const int count = sets[i]["count"];
+    const int least = workload["spec"]["podSets"][i].value("minCount", count);
+    const int less = std::clamp(excess, 0, std::max(0, count - least));
+    sets[i]["count"] = count - less;
+    excess -= less;
+  }
+  return excess > 0 ? json() : sets;
 }
 
 }  // namespace
@@ -68,16 +79,17 @@ void Kueue::act() {
       waiting.push_back(std::move(workload));
       continue;
     }
-    used += pods_of(workload);
+    used += pods_with_quota(workload);
     if (!holds(workload, "Evicted") && chaos_.chance(chaos_.rates.kueue_evict))
       write(workload, {{"conditions", with(workload, "Evicted", true, "Preempted")}});
   }
   for (json& workload : waiting) {
-    if (used + pods_of(workload) > pods_) continue;
-    used += pods_of(workload);
+    const json sets = admitted_to(workload, pods_ - used);
+    if (sets.is_null()) continue;
+    for (const json& set : sets) used += set["count"].get<int>();
     for (const char* type : {"QuotaReserved", "Admitted"})
       workload["status"]["conditions"] = with(workload, type, true, "Admitted");
-    write(workload, {{"admission", {{"clusterQueue", "all"}}},
+    write(workload, {{"admission", {{"clusterQueue", "all"}, {"podSetAssignments", sets}}},
                      {"conditions", with(workload, "Evicted", false, "QuotaReserved")}});
   }
 }

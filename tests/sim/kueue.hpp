@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kueue: a simulated controller with one LocalQueue. It admits the Workloads that fit its quota of
-// pods, and evicts some. It gives quota to others only after the operator has given it back.
+// pods, if need be in part, and evicts some. It gives quota to others only after the operator has
+// given it back.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -19,7 +20,7 @@ class Kueue {
 
   /// Creates the LocalQueue.
   void start(kube::Api& api, int pods);
-  /// Admits what fits, and sometimes evicts.
+  /// Admits what fits, as much of it as fits, and sometimes evicts.
   void act();
 
  private:

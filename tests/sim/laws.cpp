@@ -122,6 +122,13 @@ void Laws::on_change(const kube::FakeCluster::Sight& sight) {
   }
 }
 
+int Laws::live_pods(const std::string& owner) const {
+  return static_cast<int>(std::ranges::count_if(facts_.pods, [&](const auto& known) {
+    const PodFacts& pod = known.second;
+    return pod.owner == owner && !pod.terminal() && !pod.placeholder;
+  }));
+}
+
 void Laws::follow_workload(const nlohmann::json& workload, bool gone) {
   bool reserves = false;
   for (const auto& condition :
@@ -132,7 +139,11 @@ void Laws::follow_workload(const nlohmann::json& workload, bool gone) {
   const std::string& owner =
       workload["metadata"]["ownerReferences"][0]["uid"].get_ref<const std::string&>();
   if (reserves && !gone) {
-    reserved_.insert(owner);
+    const int pods = reserved_[owner] = pods_with_quota(workload);
+    if (operator_acts_ && expect_room_ && live_pods(owner) > pods)
+      report(Law::kKueueQuota, std::to_string(live_pods(owner)) +
+                                   " pods of a job live, which keeps quota for " +
+                                   std::to_string(pods));
     return;
   }
   // Of two leaders the older one can still create one pod.
@@ -181,8 +192,13 @@ void Laws::created(const PodFacts& pod) {
     return;
   }
   if (job == nullptr) return;  // the job was just deleted; garbage collection deletes the pod
-  if (job->in_kueue && expect_room_ && !reserved_.contains(pod.owner))
+  const auto quota = reserved_.find(pod.owner);
+  if (job->in_kueue && expect_room_ && quota == reserved_.end())
     report(Law::kKueueQuota, pod.name + " is made without quota");
+  if (job->in_kueue && expect_room_ && quota != reserved_.end() &&
+      live_pods(pod.owner) > quota->second)
+    report(Law::kKueueQuota,
+           pod.name + " is made beyond the quota for " + std::to_string(quota->second) + " pods");
   const auto rank = static_cast<std::size_t>(pod.rank);
   const bool placed = rank < job->nodes.size() && rank < job->incarnations.size();
   if (!placed || job->finished()) {

@@ -53,7 +53,7 @@ enum class Law {
   // a pod that another scheduler binds is created only while its PodGroup exists, and a PodGroup
   // goes only when no pod of its job lives
   kInItsGroup,
-  kKueueQuota,    // a job of Kueue has live pods only while its Workload reserves quota
+  kKueueQuota,    // a job of Kueue has no more live pods than its Workload reserves quota for
   kFewWrites,     // coming to rest takes a bounded number of writes
   kComesToRest,   // within ten minutes after the last fault the writes stop
   kEveryJobEnds,  // by then every job that can run has run
@@ -109,6 +109,7 @@ class Laws {
   bool holds_together(const JobFacts& job) const;
   void follow(const PodFacts& pod, bool gone);
   void check_room(const std::string& node, bool with_foreign);
+  int live_pods(const std::string& owner) const;
   void follow_workload(const nlohmann::json& workload, bool gone);
   void follow_group(const nlohmann::json& group, bool gone);
 
@@ -125,7 +126,8 @@ class Laws {
   std::set<std::string> killed_;         // pods that failed by themselves, by UID
   std::set<std::string> gathered_;       // jobs whose launchers say that they train
   std::set<std::string> training_;       // of those, the ones whose status has said so since then
-  std::set<std::string> reserved_;       // jobs whose Workload reserves quota, by UID
+  // jobs whose Workload reserves quota, by UID: for how many pods
+  std::map<std::string, int> reserved_;
   bool expect_room_ = true;
   bool expect_knowledge_ = false;
   bool at_peace_ = false;

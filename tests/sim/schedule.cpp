@@ -105,8 +105,9 @@ class Schedule {
     shape.fewest = 1 + pick(workers);
     shape.most = workers + pick(kLargestGang);
     shape.wanted = shape.fewest + pick(shape.most - shape.fewest + 1);
-    // Kueue admits what is wanted, and all of it must have room then.
-    if (!shape.kueue_queue.empty()) shape.wanted = workers;
+    // All that Kueue admits must have room.
+    if (!shape.kueue_queue.empty()) shape.most = workers;
+    shape.wanted = std::min(shape.wanted, shape.most);
   }
 
   /// Makes it a job of several kinds of roles, if there is room for so many pods.

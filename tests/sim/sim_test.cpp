@@ -107,6 +107,20 @@ TEST(Simulation, KueueAdmitsAndEvicts) {
                          .kueue = 1,
                          .kueue_evict = 0.1});
 }
+TEST(Simulation, KueueAdmitsParts) {
+  schedules(23'000'000, {.crash = 0.02,
+                         .fail = 0.02,
+                         .lost = 0.02,
+                         .kill_pod = 0.01,
+                         .delete_pod = 0.01,
+                         .lose_node = 0.02,
+                         .relist = 0.02,
+                         .repeat = 0.02,
+                         .kueue = 1,
+                         .kueue_evict = 0.02,
+                         .elastic = 0.9,
+                         .resize = 0.05});
+}
 TEST(Simulation, WorkersChangeInNumber) {
   schedules(20'000'000, {.kill_pod = 0.01,
                          .delete_pod = 0.02,
