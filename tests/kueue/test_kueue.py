@@ -12,6 +12,7 @@ from kube import Kube, Object
 from queues import (
     POD_CPU,
     POOL,
+    PRIORITY_LABEL,
     Queue,
     condition,
     wait_condition,
@@ -116,6 +117,48 @@ def test_urgent_job_preempts_and_the_victim_runs_again(
     assert after and after["metadata"]["uid"] == before["metadata"]["uid"]
     assert queue.most_pods(since) == 2
     queue.wait_reserved(0)
+
+
+def test_waiting_job_with_a_new_priority_passes_those_before_it(
+    kube: Kube, submit: Submit, queue: Queue, urgent: str, namespace: str
+) -> None:
+    queue.create(pods=2, preemption={"withinClusterQueue": "Never"})
+    running = submit(queue.training_job("running", UNTIL_TOLD, cleanPodPolicy="All"))
+    running.wait_started(0, 2)
+    first = submit(queue.training_job("first", UNTIL_TOLD, cleanPodPolicy="All"))
+    wait_workload(first, "exists", lambda body: True)
+    second = submit(queue.training_job("second", UNTIL_TOLD, cleanPodPolicy="All"))
+    before = wait_workload(second, "exists", lambda body: True)
+    labels = {"metadata": {"labels": {PRIORITY_LABEL: urgent}}}
+    kube.patch("trainingjobs", namespace, "second", labels)
+    after = wait_workload(second, "has its priority", lambda body: body["spec"]["priority"] == 1000)
+    assert after["spec"]["priorityClassRef"]["name"] == urgent, after["spec"]
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    run_to_its_end(running)
+    second.wait_started(0, 2)
+    assert first.pods() == [], "the one that came first waits"
+    run_to_its_end(second)
+    run_to_its_end(first)
+    queue.wait_reserved(0)
+
+
+def test_admitted_job_changes_its_priority_class(
+    kube: Kube, submit: Submit, queue: Queue, urgent: str, namespace: str
+) -> None:
+    calm = f"calm-{queue.name}"
+    kind = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass"}
+    kube.create("workloadpriorityclasses", "", {**kind, "metadata": {"name": calm}, "value": 1})
+    try:
+        queue.create(pods=2)
+        handle = submit(queue.training_job("digits", UNTIL_TOLD, calm))
+        handle.wait_started(0, 2)
+        wait_condition(handle, "PodsReady", "True")
+        labels = {"metadata": {"labels": {PRIORITY_LABEL: urgent}}}
+        kube.patch("trainingjobs", namespace, "digits", labels)
+        wait_workload(handle, "has its priority", lambda body: body["spec"]["priority"] == 1000)
+        run_to_its_end(handle)
+    finally:
+        kube.delete("workloadpriorityclasses", "", calm)
 
 
 def test_deactivated_workload_stops_the_gang_until_it_is_active_again(
