@@ -40,6 +40,10 @@ def patched() -> Iterator[None]:
         yield
 
 
+class GIoU(simota_fake.BboxOverlaps2D):
+    pass
+
+
 def scene(seed: int, known: int = 5, far: float = 0.0) -> Any:
     """Predictions of an image of 64 × 64, and ground truths that lie `far` away from it."""
     draw = torch.Generator().manual_seed(seed)
@@ -145,9 +149,6 @@ def test_simota_that_is_left(patched: None, monkeypatch: pytest.MonkeyPatch) -> 
         def assign(self, *args: Any, **kwargs: Any) -> Any:
             return super().assign(*args, **kwargs)
 
-    class GIoU(simota_fake.BboxOverlaps2D):
-        pass
-
     def left(reason: str, assigner: Any, **changes: Any) -> None:
         predictions, truths = scene(1)
         for name, value in changes.items():
@@ -230,6 +231,31 @@ def test_fcos3d_is_the_original(dtype: torch.dtype, has_attributes: bool) -> Non
         boxes = [getattr(each.bboxes_3d, "tensor", each.bboxes_3d) for each in (one, other)]
         assert torch.equal(*boxes), "the local yaw is written into the program's boxes"
         assert torch.equal(one.attr_labels, other.attr_labels)
+
+
+@pytest.mark.skipif(not hasattr(torch, "_disable_dynamo"), reason="PyTorch before 2.1")
+def test_within_a_compiled_loss(patched: None) -> None:
+    """A call that is left to the library runs uncompiled, too."""
+    graphs = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    def loss(assigner: Any, scores: Tensor) -> Tensor:
+        predictions.scores = scores.sigmoid()
+        return assigner.assign(predictions, truths).max_overlaps * scores[:, 0]
+
+    predictions, truths = scene(1)
+    scores = predictions.scores
+    compiled = torch.compile(loss, backend=backend)
+    for count, assigner in ((2, SimOTAAssigner()), (0, SimOTAAssigner(iou_calculator=GIoU()))):
+        torch._dynamo.reset()
+        graphs.clear()
+        before = said_of(SimOTAAssigner)["computed"]
+        assert torch.equal(compiled(assigner, scores), loss(assigner, scores))
+        assert said_of(SimOTAAssigner)["computed"] == before + count
+        assert len(graphs) == 2, [graph.code for graph in graphs]
 
 
 def test_fcos3d_that_is_left(patched: None) -> None:

@@ -16,6 +16,7 @@ from paceline._core import contract, reports
 from paceline._core.imports import after_import
 from paceline._core.log import say
 from paceline._core.switches import why_off
+from paceline._core.untraced import untraced
 
 NOT_OURS: Any = object()
 _MOST_REASONS = 16  # that are told of one class
@@ -55,6 +56,8 @@ class Patched:
     """One class of which a method is replaced, and what became of its calls."""
 
     by_itself = "computes by itself"
+    # Whether torch.compile traces the original. Else it calls the patched method, outside graphs.
+    compiles = True
 
     def __init__(self, name: str, never: str = "") -> None:
         self.name, self.never = name, never
@@ -92,7 +95,8 @@ class Patched:
 
 
 def replace(owner: Any, method: str, original: Any, patched: Patched) -> None:
-    setattr(owner, method, _around(original, patched))
+    there = _around(original, patched)
+    setattr(owner, method, there if patched.compiles else untraced(there))
     _undo.append(functools.partial(setattr, owner, method, original))
     classes.append(patched)
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from paceline._core.untraced import untraced
 from paceline.ops import _arguments as arguments
 from paceline.ops import _device, _native
 
@@ -90,6 +91,7 @@ class _Head(NamedTuple):
     no_attribute: int
 
 
+@untraced
 def fcos3d_targets(
     points: Sequence[Tensor],
     offsets: Tensor | Sequence[int],

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from paceline._core.untraced import untraced
 from paceline.ops import _arguments as arguments
 from paceline.ops import _device, _native
 
@@ -40,6 +41,7 @@ class _Settings(NamedTuple):
     cls_weight: float
 
 
+@untraced
 def simota_assign(
     boxes: Tensor,
     scores: Tensor,

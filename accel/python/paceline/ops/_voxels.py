@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 
+from paceline._core.untraced import untraced
 from paceline.ops import _arguments as arguments
 from paceline.ops import _native
 
@@ -41,6 +42,7 @@ class _Grid(NamedTuple):
     cells: tuple[int, ...]
 
 
+@untraced
 def voxelize(
     points: Tensor,
     voxel_size: Sequence[float],
