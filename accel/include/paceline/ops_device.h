@@ -68,7 +68,7 @@ struct paceline_attention {
   const void* k;
   const void* v;
   const float* table;   /* (entries, heads) */
-  const int64_t* index; /* (tokens, tokens), each in [0, entries) */
+  const int64_t* index; /* (tokens, tokens), each in [-entries, entries); others give NaN */
   const float* mask;    /* (masks, tokens, tokens), or null: masks is 1 then */
   void* out;            /* (windows, tokens, heads, 32) */
   /* For the backward. */

@@ -62,6 +62,46 @@ print("reached the end")
 """)
 
 
+def test_masks_that_are_no_numbers_are_as_in_pytorch(on_fake: Train) -> None:
+    on_fake("""
+inf, nan, least = float("inf"), float("nan"), torch.finfo(torch.float32).min
+rows = {(nan,): True, (inf,): True, (-inf,): False, (nan,) * 9: True, (inf,) * 9: True}
+rows.update({(-inf,) * 9: True, (least,) * 9: False, (-inf,) * 8 + (least,): False})
+for row, is_lost in rows.items():
+    qkv, table, index, mask = attention(windows=2, tokens=9, heads=1)
+    mask[0, 3, : len(row)] = torch.tensor(row)
+    on_gpu(True)
+    out = ops.window_attention(qkv, table, index, mask).detach().float()
+    assert launches() == ["paceline_attention_forward"]
+    on_gpu(False)
+    # In float32, as the kernels' scores are: in float64 the least number is only a large one.
+    wanted = ops.window_attention(qkv.detach().float(), table, index, mask)
+    assert out[0, 3].isnan().all() == is_lost and out.isnan().sum() == 32 * is_lost, row
+    assert torch.allclose(out, wanted, atol=0.01, equal_nan=True), row
+print("reached the end")
+""")
+
+
+def test_entries_before_and_behind_the_table(on_fake: Train) -> None:
+    on_fake("""
+qkv, table, index, mask = attention(windows=2, tokens=9, heads=2)
+on_gpu(True)
+wanted = with_grads(qkv, table, index, mask)
+from_the_end = torch.where(index % 2 == 0, index - len(table), index)
+assert (from_the_end < 0).any()
+found = with_grads(qkv, table, from_the_end, mask)
+assert all(torch.equal(one, other) for one, other in zip(found, wanted))
+for entry in (len(table), -len(table) - 1, 2**62, -(2**62)):
+    other = index.clone()
+    other[4, 2] = entry
+    out = ops.window_attention(qkv, table, other, mask)
+    assert out[:, 4].isnan().all(), entry
+    rest = torch.arange(9) != 4
+    assert torch.equal(out[:, rest], wanted[0][:, rest])
+print("reached the end")
+""")
+
+
 def test_views_that_lie_anywhere(on_fake: Train) -> None:
     on_fake("""
 qkv, table, index, mask = attention(windows=1, tokens=9, heads=1, masks=1)

@@ -14,6 +14,7 @@ from paceline import ops
 from paceline.ops import _window
 
 Tensor = torch.Tensor
+INF = float("inf")
 
 
 def inputs(windows: int, side: int, heads: int, depth: int, masks: int, dtype: Any) -> list[Any]:
@@ -73,6 +74,39 @@ def test_three_tensors_are_as_one() -> None:
     torch.testing.assert_close(apart, ops.window_attention(qkv, table, index, mask, scale=0.5))
 
 
+def test_tensors_of_several_dtypes() -> None:
+    qkv, table, index, mask = inputs(4, 3, 2, 8, 2, torch.float32)
+    q, k, v = qkv.detach().bfloat16().unbind(2)
+    apart = ops.window_attention((q, k.float(), v.half()), table, index, mask)
+    wanted = ops.window_attention(
+        (q.float(), k.float(), v.half().float()), table, index.short(), mask
+    )
+    assert apart.dtype is torch.bfloat16
+    assert torch.equal(apart, wanted.bfloat16())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_mask_is_not_narrowed_to_the_table(dtype: torch.dtype) -> None:
+    qkv, table, index, mask = inputs(2, 3, 2, 8, 2, torch.float32)
+    mask[0, 4] = torch.finfo(torch.float32).min
+    found = ops.window_attention(qkv, table.to(dtype), index, mask)
+    wanted = by_hand(qkv, table.to(dtype).float(), index, mask)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    # All keys are masked alike, so that the mean of the values is left.
+    torch.testing.assert_close(found[0, 4], qkv[0, :, 2].mean(0).flatten())
+
+
+def test_masks_that_are_no_numbers() -> None:
+    qkv, table, index, mask = inputs(2, 3, 1, 8, 2, torch.float32)
+    mask[0, 1, 2] = mask[0, 2] = -INF
+    mask[1, 3, 0] = INF
+    mask[1, 4, 5] = float("nan")
+    found = ops.window_attention(qkv, table, index, mask)
+    torch.testing.assert_close(found, by_hand(qkv, table, index, mask), equal_nan=True)
+    lost = found.isnan().all(2).nonzero().tolist()
+    assert lost == found.isnan().any(2).nonzero().tolist() == [[0, 2], [1, 3], [1, 4]]
+
+
 def test_gradients_have_gradients() -> None:
     qkv, table, index, mask = inputs(2, 2, 1, 4, 2, torch.float64)
 
@@ -96,10 +130,18 @@ def test_a_processor_is_none_of_the_kernels() -> None:
         (0, [torch.zeros(2, 4, 1, 8)] * 2, ValueError, "qkv has 2 items"),
         (0, [torch.zeros(2, 4, 1, 8)] * 2 + [torch.zeros(2, 4, 1, 9)], ValueError, "v has shape"),
         (0, torch.zeros(2, 4, 3, 1, 8, dtype=torch.int64), TypeError, "qkv has dtype"),
+        (
+            0,
+            torch.zeros(2, 4, 3, 1, 0),
+            ValueError,
+            r"qkv has shape .* 0\): pass heads of one number",
+        ),
+        (0, [torch.zeros(2, 4, 1, 0)] * 3, ValueError, r"q has shape \(2, 4, 1, 0\): pass heads"),
         (1, torch.zeros(9, 2), ValueError, "table has shape"),
         (1, torch.zeros(9, 1, dtype=torch.int64), TypeError, "table has dtype"),
         (2, torch.zeros(4, 5, dtype=torch.int64), ValueError, "index has shape"),
         (2, torch.zeros(4, 4), TypeError, "index has dtype"),
+        (2, torch.zeros(4, 4, dtype=torch.complex64), TypeError, "index has dtype"),
         (2, torch.zeros(4, 4, dtype=torch.bool), TypeError, "index has dtype"),
         (2, [[0]], TypeError, "index is a list"),
         (3, torch.zeros(2, 4, 4, dtype=torch.bool), TypeError, "mask has dtype"),

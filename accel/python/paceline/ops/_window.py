@@ -31,23 +31,26 @@ def window_attention(
 
     On a GPU of compute capability 8, 9 or 10 it is one kernel forward and three backward, and no
     scores are kept for the backward. That is so for float16 and bfloat16, windows of at most 64
-    tokens, and heads of 32 numbers; `index` has to lie within the table. All else is computed by
-    PyTorch, as is a backward of which there will be another one. Scores and sums are float32. The
-    gradient of `table` is summed in a fixed order. Numerics class: Reordered.
+    tokens, heads of 32 numbers, and an `index` of int64. All else is computed by PyTorch, as is a
+    backward of which there will be another one. Scores and sums are float32. The gradient of
+    `table` is summed in a fixed order. Numerics class: Reordered.
 
     Within a function that `torch.compile` compiles, the kernels stay from PyTorch 2.7 on, as an
     operator of the graph. Its gradient has no gradient there: PyTorch raises an error. What
     `torch.export` exports has PyTorch's operations, and needs no Paceline.
 
     Args:
-        qkv: (windows, N, 3, heads, head_dim), or three tensors (windows, N, heads, head_dim).
+        qkv: (windows, N, 3, heads, head_dim), or three tensors (windows, N, heads, head_dim): q, k
+            and v. If these have several dtypes, PyTorch computes in the widest.
         table: (entries, heads), the bias for each relative position.
-        index: (N, N) or (N * N), whole numbers: the entry of each pair of tokens.
+        index: (N, N) or (N * N), whole numbers: the entry of each pair of tokens. Negative ones
+            count from the table's end, as in PyTorch. Where an entry is outside the table, the
+            kernels give NaN, and PyTorch its error.
         mask: (M, N, N), added to the scores. Window w takes mask w % M. None: no mask.
         scale: of the scores, 1 / sqrt(head_dim) if None.
 
     Returns:
-        (windows, N, heads * head_dim), in the dtype of qkv.
+        (windows, N, heads * head_dim), in the dtype of qkv, or of q.
 
     Raises:
         TypeError: an argument is no tensor, or of a wrong kind of dtype.
@@ -125,7 +128,13 @@ def _check(qkv: Packed, table: Tensor, index: Tensor, mask: Tensor | None) -> No
         for name, each in zip("qkv", qkv):
             arguments.tensor(name, each, *qkv[0].shape)
             _floating(name, each)
-    windows, tokens, heads, _ = _shape(qkv)
+    windows, tokens, heads, depth = _shape(qkv)
+    if depth == 0:
+        name, first = ("qkv", qkv) if isinstance(qkv, torch.Tensor) else ("q", qkv[0])
+        raise ValueError(
+            f"{name} has shape {tuple(first.shape)}: pass heads of one number or more, the last"
+            " dimension"
+        )
     arguments.tensor("table", table, "entries", heads)
     _floating("table", table)
     if not isinstance(index, torch.Tensor):
@@ -135,7 +144,8 @@ def _check(qkv: Packed, table: Tensor, index: Tensor, mask: Tensor | None) -> No
             f"index has shape {tuple(index.shape)}: pass one of shape ({tokens}, {tokens})"
         )
     # PyTorch would take both for masks of the table.
-    if index.is_floating_point() or index.dtype in (torch.bool, torch.uint8):
+    floating = index.is_floating_point() or index.is_complex()
+    if floating or index.dtype in (torch.bool, torch.uint8):
         raise TypeError(f"index has dtype {index.dtype}: pass index.long()")
     if mask is not None:
         arguments.tensor("mask", mask, "M", tokens, tokens)
@@ -212,16 +222,20 @@ def by_torch(
     """The same in PyTorch's operations, which `torch.compile` can fuse."""
     windows, tokens, heads, depth = _shape(qkv)
     q, k, v = qkv.unbind(2) if isinstance(qkv, torch.Tensor) else qkv
-    bias = table[index.reshape(-1)].view(tokens, tokens, heads).permute(2, 0, 1)[None]
+    dtype = q.dtype
+    widest = torch.promote_types(torch.promote_types(dtype, k.dtype), v.dtype)
+    q, k, v = q.to(widest), k.to(widest), v.to(widest)
+    bias = table[index.reshape(-1).long()].view(tokens, tokens, heads).permute(2, 0, 1)[None]
     scores: Tensor = torch.mul(q, scale).transpose(1, 2) @ k.permute(0, 2, 3, 1)
     if mask is not None:
         masks = mask.shape[0]
-        # (images, masks, heads, N, N)
-        added = bias[None] + mask[None, :, None].to(bias.dtype)
+        # (images, masks, heads, N, N). In the wider dtype: a mask of float32's least number is
+        # minus infinity in 16 bits, and a row of nothing else NaN.
+        added = bias[None] + mask[None, :, None]
         scores = scores.view(windows // masks, masks, heads, tokens, tokens) + added
         scores = scores.view(windows, heads, tokens, tokens)
     else:
         scores = scores + bias
     out = scores.softmax(-1).to(v.dtype) @ v.transpose(1, 2)
     # Under autocast the products are of another dtype.
-    return out.transpose(1, 2).reshape(windows, tokens, heads * depth).to(q.dtype)
+    return out.transpose(1, 2).reshape(windows, tokens, heads * depth).to(dtype)

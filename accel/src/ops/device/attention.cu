@@ -17,9 +17,23 @@ namespace {
 
 constexpr float kLog2E = 1.4426950408889634F;
 constexpr Bits32 kMinusInfinity = 0xff800000U;
+constexpr Bits32 kNan = 0x7fc00000U;
 constexpr float kMostFloat = 3.402823466e+38F;
 
 // -- the scores
+
+// The entry of the table for a pair of tokens. PyTorch counts negative ones from the table's end.
+PACELINE_INLINE Int64 entry_of(const Attention& call, int pair) {
+  const Int64 entry = call.index[pair];
+  return entry < 0 ? entry + call.entries : entry;
+}
+
+// NaN for an entry outside the table: an error that can be seen, without a wait for the GPU.
+PACELINE_INLINE float bias_of(const Attention& call, int pair, int head) {
+  const Int64 entry = entry_of(call, pair);
+  const bool is_inside = entry >= 0 && entry < call.entries;
+  return is_inside ? call.table[entry * call.heads + head] : base::as_float(kNan);
+}
 
 // Bias and mask times log2(e), and -infinity for keys behind the last token.
 PACELINE_INLINE void load_bias(Scores& bias, const Attention& call, int head, Int64 of_mask) {
@@ -28,7 +42,7 @@ PACELINE_INLINE void load_bias(Scores& bias, const Attention& call, int head, In
     float value = key < tokens ? 0 : base::as_float(kMinusInfinity);
     if (query < tokens && key < tokens) {
       const int pair = query * tokens + key;
-      value = call.table[call.index[pair] * call.heads + head];
+      value = bias_of(call, pair, head);
       if (call.mask != nullptr) value += call.mask[of_mask * tokens * tokens + pair];
     }
     // A mask of the least number would become minus infinity, and a row of nothing else NaN.
@@ -275,7 +289,7 @@ extern "C" __global__ void __launch_bounds__(kAttentionThreads)
   if (is_one) {
 #pragma unroll 4
     for (int pair = thread % 32; pair < pairs; pair += 32)
-      if (call.index[pair] == entry) sum += call.sums[head * pairs + pair];
+      if (entry_of(call, pair) == entry) sum += call.sums[head * pairs + pair];
   }
 #pragma unroll
   for (int mask = 1; mask < 32; mask *= 2) sum += of_neighbour(sum, mask);

@@ -26,7 +26,7 @@ struct Attention {
   const Bits16* k;
   const Bits16* v;
   const float* table;      // (entries, heads)
-  const Int64* index;      // (tokens, tokens), each in [0, entries)
+  const Int64* index;      // (tokens, tokens), each in [-entries, entries)
   const float* mask;       // (masks, tokens, tokens), or null
   Bits16* out;             // (windows, tokens, heads, kHeadDim), dense
   const Bits16* out_grad;  // the same
