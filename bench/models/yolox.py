@@ -67,7 +67,7 @@ class Training:
         halves = sides[..., 2:4].clamp(max=6).exp() * self.priors[:, 2:] / 2
         boxes = torch.cat((centers - halves, centers + halves), -1)
         with parts.part("targets"), torch.no_grad():
-            seen = scores.sigmoid() * sides[..., 4:].sigmoid()
+            seen = (scores.sigmoid() * sides[..., 4:].sigmoid()).sqrt()  # as mmdetection
             winners, overlaps = self.assigned(boxes, seen, batch)
         matched = winners.ge(0)
         truths, labels = torch.cat(batch.boxes), torch.cat(batch.labels)

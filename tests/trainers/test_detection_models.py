@@ -118,6 +118,23 @@ def test_simota_without_a_candidate(assigner: Any, scenes: Any, far: bool) -> No
     assert torch.equal(ours.gt_inds, theirs.gt_inds)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_simota_in_mixed_precision(assigner: Any, scenes: Any, dtype: torch.dtype) -> None:
+    """The original keeps costs of classes in 16 bits, so that near ones may go elsewhere."""
+    for predictions, _ in scenes:
+        predictions.scores = predictions.scores.to(dtype)
+        predictions.priors = predictions.priors.to(dtype)
+    theirs = [assigner.assign(*each) for each in scenes]
+    with swin_stand_in.job(detection.install):
+        ours = [assigner.assign(*each) for each in scenes]
+        assert computed() == 4
+    matched = sum(int((each.gt_inds > 0).sum()) for each in theirs)
+    pairs = list(zip(ours, theirs, strict=True))
+    different = sum(int((one.gt_inds != other.gt_inds).sum()) for one, other in pairs)
+    assert matched > 50 and different <= matched * 0.1
+    assert all(one.max_overlaps.dtype == other.max_overlaps.dtype for one, other in pairs)
+
+
 def test_a_step_of_yolox(data: Any) -> None:
     heads = library("mmdet.models.dense_heads")
     torch.manual_seed(3)

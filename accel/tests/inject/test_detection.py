@@ -5,6 +5,7 @@ known, and the library's where anything is not.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -140,6 +141,18 @@ def test_simota_keywords_and_labels_of_32_bits(patched: None) -> None:
         SimOTAAssigner().assign(predictions, truths, pred_instances=predictions)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_simota_in_mixed_precision(patched: None, dtype: torch.dtype) -> None:
+    predictions, truths = scene(1)
+    predictions.scores = predictions.scores.to(dtype)
+    predictions.priors = predictions.priors.to(dtype)
+    expected = inspect.unwrap(SimOTAAssigner.assign)(SimOTAAssigner(), predictions, truths)
+    found = SimOTAAssigner().assign(predictions, truths)
+    assert_same(found, expected)
+    assert found.max_overlaps.dtype is torch.float32
+    assert said_of(SimOTAAssigner)["computed"] == 1
+
+
 def test_simota_that_is_left(patched: None, monkeypatch: pytest.MonkeyPatch) -> None:
     class Radius(SimOTAAssigner):
         def get_in_gt_and_in_center_info(self, priors: Tensor, gt_bboxes: Tensor) -> Any:
@@ -163,6 +176,7 @@ def test_simota_that_is_left(patched: None, monkeypatch: pytest.MonkeyPatch) -> 
     left("overlaps in fp16", SimOTAAssigner(iou_calculator=simota_fake.BboxOverlaps2D(1.0, "fp16")))
     predictions, truths = scene(1)
     left("a tensor of float64", plain, pred_scores=predictions.scores.double())
+    left("a tensor of bfloat16", plain, pred_bboxes=predictions.bboxes.bfloat16())
     left("a tensor with a gradient", plain, pred_bboxes=predictions.bboxes.requires_grad_())
     left("a Parameter in place", plain, gt_bboxes=torch.nn.Parameter(truths.bboxes))
     left("no ground truths", plain, gt_bboxes=torch.zeros(0, 4), gt_labels=truths.labels[:0])

@@ -12,6 +12,7 @@ import torch
 from paceline import ops
 from paceline.ops import _native
 
+Tensor = torch.Tensor
 INF, NAN = float("inf"), float("nan")
 
 
@@ -79,6 +80,43 @@ def test_the_original_in_float32_differs_only_where_its_rounding_decides() -> No
     found = assigned(scene)
     for i in range(4):
         assert torch.equal(found.gt_index[i], original(scene, i, torch.float32).winners)
+
+
+def rounded_costs(scores: Tensor, labels: Tensor) -> Tensor:
+    """As the original has them of scores of 16 bits: computed in float32, kept in 16 bits."""
+    return originals.class_costs(scores.float(), labels).to(scores.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_16_bits_differ_from_the_original_only_where_its_rounding_decides(
+    dtype: torch.dtype,
+) -> None:
+    torch.manual_seed(6)
+    places = [torch.cat((scenes.grid(320 // s, 320 // s, s),) * 2, 1) for s in (8, 16, 32)]
+    priors = torch.cat(places)
+    priors[:, 2:] = torch.cat([torch.full((len(one), 2), s) for one, s in zip(places, (8, 16, 32))])
+    corners = torch.rand(9, 2) * 240
+    truths = torch.cat((corners, corners + torch.rand(9, 2) * 70 + 10), 1)
+    labels = torch.arange(9)
+    matched = different = 0
+    for _ in range(20):
+        reach = priors[:, 2:] * torch.rand(len(priors), 2) * 4
+        boxes = torch.cat((priors[:, :2] - reach, priors[:, :2] + reach), 1)
+        scores = torch.randn(len(priors), 80).sub(4).sigmoid().to(dtype)
+        found = ops.simota_assign(
+            boxes[None], scores[None], priors.to(dtype), [0, 9], truths, labels
+        )
+        wanted = originals.simota_image(
+            boxes, scores, priors.to(dtype), truths, labels, costs_of=rounded_costs
+        )
+        matched += int((wanted.winners >= 0).sum())
+        different += int((wanted.winners != found.gt_index[0]).sum())
+        exact = originals.simota_image(
+            boxes.double(), scores.double(), priors.double(), truths.double(), labels
+        )
+        assert torch.equal(found.gt_index[0], exact.winners)
+    assert matched > 500
+    assert different <= matched * (0.01 if dtype is torch.float16 else 0.04), (different, matched)
 
 
 def test_number_of_threads_and_float64_change_nothing() -> None:

@@ -18,6 +18,7 @@ Tensor = torch.Tensor
 _YAW = 6
 _ASSIGNERS = "mmdet.models.task_modules.assigners"
 _INDICES = (torch.int64, torch.int32)
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass
@@ -85,14 +86,19 @@ def _why_not_assigner(assigner: Any, library: dict[str, Any]) -> str:
 
 
 def _read_simota(assigner: Any, given: dict[str, Any], library: dict[str, Any]) -> Call | str:
-    """The original has no look at ground truths to ignore, nor at other keywords."""
+    """The original has no look at ground truths to ignore, nor at other keywords.
+
+    In mixed precision scores and priors have 16 bits: the head makes priors in the dtype of its
+    outputs. Boxes have 32, since autocast computes exponentials so.
+    """
     why = _why_not_assigner(assigner, library)
     if why:
         return why
     predictions, truths = given["pred_instances"], given["gt_instances"]
     boxes, scores, priors = predictions.bboxes, predictions.scores, predictions.priors
     gt_boxes, gt_labels = truths.bboxes, truths.labels
-    why = _why_not_tensors((boxes, scores, priors, gt_boxes), (torch.float32,), boxes)
+    why = _why_not_tensors((boxes, gt_boxes), (torch.float32,), boxes)
+    why = why or _why_not_tensors((scores, priors), _FLOATS, boxes)
     why = why or _why_not_tensors((gt_labels,), _INDICES, boxes)
     if why:
         return why
@@ -199,7 +205,7 @@ def _read_fcos3d(head: Any, given: dict[str, Any], library: dict[str, Any]) -> C
     why = why or _why_not_tensors([each.boxes_3d for each in pictures], (torch.float32,), boxes)
     if why:
         return why
-    if dtype not in (torch.float32, torch.float16, torch.bfloat16):
+    if dtype not in _FLOATS:
         return f"points of {str(dtype).replace('torch.', '')}"
     full = [each for each in pictures if len(each.labels)]
     if not full:

@@ -69,8 +69,8 @@ def simota_assign(
 
     Args:
         boxes: (images, P, 4), predicted boxes x1, y1, x2, y2, in pixels.
-        scores: (images, P, classes), predicted probabilities from 0 to 1; for YOLOX the class's
-            times the objectness.
+        scores: (images, P, classes), predicted probabilities from 0 to 1; for YOLOX the root of the
+            class's times the objectness.
         priors: (P, 4): x, y, stride of x, stride of y, in pixels.
         offsets: (images + 1) whole numbers: image i has the ground truths from offsets[i] up to
             offsets[i + 1] of the G rows that the arguments below have.
