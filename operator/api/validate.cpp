@@ -93,6 +93,9 @@ void check_volumes(const nlohmann::json& pod, const std::string& path, FieldErro
   }
 }
 
+/// Other schedulers count what the planner does not.
+constexpr std::string_view kNotModelled = "is not modelled by Paceline's placement";
+
 void check_affinity(const nlohmann::json& pod, const std::string& path, FieldErrors& errors) {
   const nlohmann::json* affinity = at(&pod, "affinity");
   for (const char* kind : {"podAffinity", "podAntiAffinity"}) {
@@ -100,7 +103,7 @@ void check_affinity(const nlohmann::json& pod, const std::string& path, FieldErr
       continue;
     errors.push_back(
         {path + ".affinity." + kind + ".requiredDuringSchedulingIgnoredDuringExecution", "",
-         "is not modelled by placement",
+         std::string(kNotModelled),
          "remove it; spec.scheduling.podsPerNode: 1 puts each pod on its own node"});
   }
   const nlohmann::json* spread = at(&pod, "topologySpreadConstraints");
@@ -109,50 +112,50 @@ void check_affinity(const nlohmann::json& pod, const std::string& path, FieldErr
     const nlohmann::json* when = at(&(*spread)[i], "whenUnsatisfiable");
     if (when != nullptr && *when == "ScheduleAnyway") continue;
     errors.push_back({path + ".topologySpreadConstraints[" + std::to_string(i) + "]", "",
-                      "is not modelled by placement",
+                      std::string(kNotModelled),
                       "remove it, or write whenUnsatisfiable: ScheduleAnyway"});
   }
 }
 
-void check_host_ports(const nlohmann::json& pod, const std::string& path, FieldErrors& errors) {
-  for (const char* list : {"containers", "initContainers"}) {
-    const nlohmann::json* containers = at(&pod, list);
-    if (containers == nullptr || !containers->is_array()) continue;
-    for (std::size_t i = 0; i < containers->size(); ++i) {
-      const std::string here = path + "." + list + "[" + std::to_string(i) + "]";
-      const nlohmann::json* name = at(&(*containers)[i], "name");
-      if (name != nullptr && *name == std::string(contract::kRuntimeInitContainer)) {
-        errors.push_back({here + ".name", shown(*name), "is used by Paceline",
-                          "give the container another name"});
-      }
-      const nlohmann::json* ports = at(&(*containers)[i], "ports");
-      if (ports == nullptr || !ports->is_array()) continue;
-      for (std::size_t k = 0; k < ports->size(); ++k) {
-        const nlohmann::json* host = at(&(*ports)[k], "hostPort");
-        if (host == nullptr || *host == 0) continue;
-        errors.push_back({here + ".ports[" + std::to_string(k) + "].hostPort", shown(*host),
-                          "is not modelled by placement", "remove it"});
-      }
-    }
+void check_host_ports(const nlohmann::json& container, const std::string& path,
+                      FieldErrors& errors) {
+  const nlohmann::json* ports = at(&container, "ports");
+  if (ports == nullptr || !ports->is_array()) return;
+  for (std::size_t i = 0; i < ports->size(); ++i) {
+    const nlohmann::json* host = at(&(*ports)[i], "hostPort");
+    if (host == nullptr || *host == 0) continue;
+    errors.push_back({path + ".ports[" + std::to_string(i) + "].hostPort", shown(*host),
+                      std::string(kNotModelled), "remove it"});
   }
 }
 
 /// A container that requests a slot itself would have two runtimes in one place if the pod copies
 /// its own.
-void check_slots(const nlohmann::json& pod, const std::string& path, FieldErrors& errors) {
+void check_slots(const nlohmann::json& container, const std::string& path, FieldErrors& errors) {
   const std::string slot(contract::kRuntimeResource);
+  for (const char* section : {"limits", "requests"}) {
+    const nlohmann::json* amount = at(at(at(&container, "resources"), section), slot);
+    if (amount == nullptr) continue;
+    errors.push_back({path + ".resources." + section + "[" + slot + "]", shown(*amount),
+                      "is asked for by Paceline where nodes offer it", "remove it"});
+  }
+}
+
+void check_containers(const nlohmann::json& pod, const std::string& path, bool placed_by_paceline,
+                      FieldErrors& errors) {
   for (const char* list : {"containers", "initContainers"}) {
     const nlohmann::json* containers = at(&pod, list);
     if (containers == nullptr || !containers->is_array()) continue;
     for (std::size_t i = 0; i < containers->size(); ++i) {
-      for (const char* section : {"limits", "requests"}) {
-        const nlohmann::json* amount = at(at(at(&(*containers)[i], "resources"), section), slot);
-        if (amount == nullptr) continue;
-        errors.push_back({path + "." + list + "[" + std::to_string(i) + "].resources." + section +
-                              "[" + slot + "]",
-                          shown(*amount), "is asked for by Paceline where nodes offer it",
-                          "remove it"});
+      const nlohmann::json& container = (*containers)[i];
+      const std::string here = path + "." + list + "[" + std::to_string(i) + "]";
+      const nlohmann::json* name = at(&container, "name");
+      if (name != nullptr && *name == std::string(contract::kRuntimeInitContainer)) {
+        errors.push_back({here + ".name", shown(*name), "is used by Paceline",
+                          "give the container another name"});
       }
+      if (placed_by_paceline) check_host_ports(container, here, errors);
+      check_slots(container, here, errors);
     }
   }
 }
@@ -175,13 +178,12 @@ void check_pod(const TrainingJob& job, std::size_t index, FieldErrors& errors) {
   }
   if (const nlohmann::json* host = at(pod, "hostNetwork"); host != nullptr && *host == true) {
     errors.push_back({path + ".hostNetwork", "true",
-                      "is not modelled by placement: the launchers' ports would clash",
-                      "remove it"});
+                      "would make the ports of two launchers on a node clash", "remove it"});
   }
-  check_affinity(*pod, path, errors);
+  const bool placed_by_paceline = backend_of(job.spec) == Backend::kNative;
+  if (placed_by_paceline) check_affinity(*pod, path, errors);
   check_volumes(*pod, path, errors);
-  check_host_ports(*pod, path, errors);
-  check_slots(*pod, path, errors);
+  check_containers(*pod, path, placed_by_paceline, errors);
 }
 
 }  // namespace

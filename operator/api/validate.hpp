@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks what a schema cannot express about a job. It needs a trainer container with a command, its
-// template must not set fields that Paceline sets, and it must not ask the scheduler for anything
-// that the planner does not model. The operator writes the errors into a condition; `paceline run`
-// prints them with their lines in the file.
+// template must not set fields that Paceline sets. A job that Paceline places must not ask for
+// anything that its planner does not model; other schedulers decide that themselves. The operator
+// writes the errors into a condition; `paceline run` prints them with their lines in the file.
 //
 // Pure and thread-safe. An empty list means that the job can run.
 #pragma once
@@ -25,8 +25,8 @@ struct OwnedField {
 };
 std::span<const OwnedField> owned_pod_fields();
 
-/// Rules for a cluster: fields that Paceline sets, and scheduling fields that placement does not
-/// model, by name.
+/// Rules for a cluster: fields that Paceline sets, and, if Paceline places the job, scheduling
+/// fields that its placement does not model, by name.
 FieldErrors validate_for_cluster(const TrainingJob& job);
 
 }  // namespace paceline::api

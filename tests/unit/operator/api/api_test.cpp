@@ -209,6 +209,47 @@ TEST(Validate, WhatPlacementDoesNotModelIsRefusedByName) {
   EXPECT_TRUE(api::validate_for_cluster(*api::parse_training_job(minimal())).empty());
 }
 
+/// The paths that are refused in a job of which each pod constrains its node and its neighbours.
+std::vector<std::string> refused_of_crowded_pod(const char* backend) {
+  auto document = minimal();
+  document["spec"]["scheduling"] = {{"backend", backend}, {"queue", "q"}};
+  nlohmann::json& pod = document["spec"]["roles"][0]["template"]["spec"];
+  const nlohmann::json required = {
+      {"requiredDuringSchedulingIgnoredDuringExecution", nlohmann::json::array({1})}};
+  pod["affinity"] = {{"podAffinity", required}, {"podAntiAffinity", required}};
+  pod["topologySpreadConstraints"] = {{{"maxSkew", 1}, {"whenUnsatisfiable", "DoNotSchedule"}}};
+  pod["containers"][0]["ports"] = {{{"containerPort", 80}, {"hostPort", 80}}};
+  std::vector<std::string> paths;
+  for (const auto& error : api::validate_for_cluster(*api::parse_training_job(document)))
+    paths.push_back(error.path.substr(std::string("spec.roles[0].template.spec.").size()));
+  return paths;
+}
+
+TEST(Validate, AnotherSchedulerDecidesOnWhatPlacementDoesNotModel) {
+  EXPECT_EQ(refused_of_crowded_pod("Native"),
+            (std::vector<std::string>{
+                "affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution",
+                "affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution",
+                "topologySpreadConstraints[0]", "containers[0].ports[0].hostPort"}));
+  for (const char* backend : {"Volcano", "Coscheduling", "PodGroup", "KAI"})
+    EXPECT_EQ(refused_of_crowded_pod(backend), std::vector<std::string>()) << backend;
+}
+
+TEST(Validate, AnotherSchedulerStillRefusesWhatPacelineOwns) {
+  const std::pair<const char*, nlohmann::json> cases[] = {{"nodeName", "n1"},
+                                                          {"hostNetwork", true},
+                                                          {"restartPolicy", "OnFailure"},
+                                                          {"priorityClassName", "high"}};
+  for (const auto& [field, value] : cases) {
+    auto document = minimal();
+    document["spec"]["scheduling"] = {{"backend", "Volcano"}};
+    document["spec"]["roles"][0]["template"]["spec"][field] = value;
+    const auto errors = api::validate_for_cluster(*api::parse_training_job(document));
+    ASSERT_EQ(errors.size(), 1U) << field;
+    EXPECT_TRUE(errors[0].path.ends_with(field)) << errors[0].path;
+  }
+}
+
 TEST(Containers, TrainerByNameElseTheOnlyOne) {
   auto document = minimal();
   auto& containers = document["spec"]["roles"][0]["template"]["spec"]["containers"];
