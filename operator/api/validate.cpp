@@ -80,10 +80,6 @@ void check_volumes(const nlohmann::json& pod, const std::string& path, FieldErro
   for (std::size_t i = 0; i < volumes->size(); ++i) {
     const nlohmann::json& volume = (*volumes)[i];
     const std::string here = path + ".volumes[" + std::to_string(i) + "]";
-    if (at(&volume, "ephemeral") != nullptr) {
-      errors.push_back({here + ".ephemeral", "", "is not modelled by placement",
-                        "use emptyDir or a bound PersistentVolumeClaim"});
-    }
     const nlohmann::json* name = at(&volume, "name");
     if (name != nullptr && (*name == std::string(contract::kRuntimeVolume) ||
                             *name == std::string(contract::kStateVolume))) {

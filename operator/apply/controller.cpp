@@ -248,7 +248,7 @@ Outcome Controller::reconcile_job(const std::string& key) {
   learn_needs(job, state, plan);
   if (plan.status.placed() && !job->status.placed()) {
     if (const auto pause = quota_pause(*job, *state)) return {false, pause};
-    if (!nodes_still_take(*job, *state) || !prepare(job, state, plan)) plan = decide();
+    if (!prepare(job, state, plan) || !nodes_still_take(*job, *state)) plan = decide();
   }
   {
     const std::lock_guard lock(mutex_);

@@ -126,8 +126,8 @@ class Controller {
   /// True if the API server may refuse a part of the gang for a quota, or another controller holds
   /// its pods with a gate. Only then are gates worth their writes.
   bool may_be_held_back(const observe::JobView& job, const JobState& state) const;
-  /// False, and the placement is dropped, if one of its nodes was tainted or cordoned meanwhile: it
-  /// may have waited for quota or placeholders.
+  /// False, and the placement is dropped, if one of its nodes was tainted or cordoned meanwhile, or
+  /// a volume there was taken: it may have waited for quota or placeholders.
   bool nodes_still_take(const observe::JobView& job, JobState& state);
   /// How long to wait with a placement, since the quota's status counts pods that the scheduler
   /// counts as gone: placeholders of jobs that come later. nullopt: not at all.

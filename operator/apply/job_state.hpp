@@ -61,6 +61,7 @@ struct JobState {
   int surround_checks = 0;                  // how often they were looked at since the gang gathers
   std::optional<VolumeTerms> volumes;       // as last read
   std::int64_t volumes_generation = -1;
+  SteadyTime volumes_read_at{};
   std::vector<plan::Need> needs;
   std::string needs_spec;
   std::optional<SteadyTime>

@@ -26,6 +26,8 @@ constexpr auto kQuotaInterval = std::chrono::seconds(1);
 constexpr auto kQuotaPatience = std::chrono::seconds(30);
 /// An agent renews its Lease every 10 s; reading more often is no use.
 constexpr auto kAgentsInterval = std::chrono::seconds(10);
+/// Volumes that are free for a job's claims come and go.
+constexpr auto kVolumesInterval = std::chrono::seconds(10);
 constexpr std::chrono::nanoseconds kPassWait = std::chrono::milliseconds(200);
 
 }  // namespace
@@ -92,6 +94,8 @@ Done Controller::look_at_volumes(const JobPtr& job, const std::shared_ptr<JobSta
   }
   state->volumes = std::move(volumes->terms);
   state->volumes_generation = job->job.metadata.generation;
+  state->volumes_read_at = parts_.clock.steady();
+  state->memory.volumes_open = volumes->open;
   state->needs_spec.clear();
   return {};
 }
@@ -194,7 +198,10 @@ bool Controller::know_volumes(const JobPtr& job, const std::shared_ptr<JobState>
   {
     const std::lock_guard lock(mutex_);
     // `prepare` reads them again
-    if (state->volumes_generation == job->job.metadata.generation) return true;
+    const bool recent = parts_.clock.steady() - state->volumes_read_at < kVolumesInterval;
+    if (state->volumes_generation == job->job.metadata.generation &&
+        (recent || !state->memory.volumes_open))
+      return true;
   }
   Done done = look_at_volumes(job, state);
   if (!done.refusal && !done.error) return true;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads which nodes a job's volumes allow: its PersistentVolumeClaims, the StorageClasses of
 // unbound claims, the PersistentVolumes of bound ones, and the CSIDrivers of volumes that one node
-// may use at a time. That is a few reads for each job that
-// mounts claims and none for others; nothing is watched or cached.
+// may use at a time. For claims of a class without a provisioner all PersistentVolumes are listed.
+// That is a few reads for each job that mounts claims and none for others; nothing is watched or
+// cached.
 //
 // Failure: a refusal that names field, claim and remedy, or an Error to try again (see Done).
 #pragma once
@@ -33,6 +34,7 @@ struct LimitedClaim {
 struct Volumes {
   VolumeTerms terms;
   std::vector<LimitedClaim> limited;
+  bool open = false;  // a claim has no volume yet: which nodes it allows may change
 };
 
 bool mounts_claims(const api::Spec& spec);

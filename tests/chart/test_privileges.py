@@ -268,7 +268,7 @@ def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]])
         "scheduling.k8s.io/podgroups": {"get", "create", "delete"},
         "scheduling.run.ai/podgroups": {"get", "create", "delete"},
         "/persistentvolumeclaims": {"get"},
-        "/persistentvolumes": {"get"},
+        "/persistentvolumes": {"get", "list"},
         "storage.k8s.io/storageclasses": {"get"},
         "storage.k8s.io/csidrivers": {"get"},
         "autoscaling.x-k8s.io/provisioningrequests": {"get", "list", "create", "delete"},

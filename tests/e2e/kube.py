@@ -37,6 +37,7 @@ GROUPS = {
     "nodefabrics": JOBS,
     "runtimeprofiles": JOBS,
     "priorityclasses": "/apis/scheduling.k8s.io/v1",
+    "storageclasses": "/apis/storage.k8s.io/v1",
     "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1",
 }
 POLL_SECONDS = 0.15

@@ -62,6 +62,7 @@ struct Memory {
   std::string no_replacement_node;  // from the scheduler: why a replica has no node yet
   std::set<int> homeless;           // the node ranks that it has looked for a node for in vain
   std::string replacement_where;    // with `replacement_nodes`: of all pods, plan::Placement::where
+  bool volumes_open = false;        // no event says which nodes its volumes allow by now
   BindRefusal bind_refusal;         // the last one since a gang of the job was bound
   std::optional<Waiting> refusal;   // a dry run or a create was refused
   WallTime retry_at{};              // back-off after a refusal or a time-out

@@ -49,12 +49,16 @@ std::vector<ClaimUse> claims_of(const api::Spec& spec, std::size_t role) {
   const json& pod = spec.roles[role].pod_template;
   const json::json_pointer where("/spec/volumes");
   if (!pod.is_object() || !pod.contains(where) || !pod[where].is_array()) return claims;
+  const json::json_pointer ephemeral("/ephemeral/volumeClaimTemplate/spec");
   for (std::size_t i = 0; i < pod[where].size(); ++i) {
-    const std::string name = text_at(pod[where][i], "/persistentVolumeClaim/claimName");
-    if (name.empty()) continue;  // the API server refuses an empty name itself
-    claims.push_back({"spec.roles[" + std::to_string(role) + "].template.spec.volumes[" +
-                          std::to_string(i) + "].persistentVolumeClaim.claimName",
-                      name});
+    const json& volume = pod[where][i];
+    const std::string path = "spec.roles[" + std::to_string(role) + "].template.spec.volumes[" +
+                             std::to_string(i) + "].";
+    const std::string name = text_at(volume, "/persistentVolumeClaim/claimName");
+    // The API server refuses an empty name itself, and a claim without a spec.
+    if (!name.empty()) claims.push_back({path + "persistentVolumeClaim.claimName", name});
+    if (volume.is_object() && volume.contains(ephemeral))
+      claims.push_back({path + "ephemeral.volumeClaimTemplate", "", {{"spec", volume[ephemeral]}}});
   }
   return claims;
 }
@@ -119,15 +123,7 @@ std::optional<Waiting> claim_refusal(const ClaimUse& use, const std::string& ns,
                        "fits it, or a claim with a StorageClass"};
   }
   // A class that does not exist is allowed: volumes made by hand may bear its name.
-  if (text_at(storage_class, "/volumeBindingMode") == "WaitForFirstConsumer") {
-    return Waiting{
-        "VolumeWaitsForConsumer",
-        who + "is not bound, and StorageClass \"" + named +
-            "\" binds it only when a pod is scheduled (WaitForFirstConsumer), which placement does "
-            "not "
-            "model; bind it first with one pod that mounts it, or use a StorageClass with "
-            "volumeBindingMode: Immediate"};
-  }
+  if (text_at(storage_class, "/volumeBindingMode") == "WaitForFirstConsumer") return std::nullopt;
   return Waiting{"VolumeClaimUnbound", who + "is not bound yet; `kubectl describe pvc " + use.name +
                                            " -n " + ns + "` shows what StorageClass \"" + named +
                                            "\" waits for"};

@@ -141,9 +141,9 @@ void queue_up(Planner& planner) {
   if (!sizes.empty()) return take_place(planner, sizes);
   if (memory.waiting) {
     // Also once after the last exclusion has ended.
-    if (api::requires_gpu_direct(planner.spec) ||
+    if (api::requires_gpu_direct(planner.spec) || memory.volumes_open ||
         !excluded_nodes(planner.status(), planner.now() - 2 * kLookAgain).empty()) {
-      // Agents die and return, and exclusions end, without an event.
+      // Agents die and return, volumes come and go, and exclusions end, without an event.
       planner.out.look_again = true;
       planner.wake_after(kLookAgain);
     }

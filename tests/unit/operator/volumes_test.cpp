@@ -57,8 +57,7 @@ TEST(Volumes, EveryStateOfAClaim) {
       {claim("Lost", "local", "pv"), nullptr, "VolumeClaimLost",
        "has lost its PersistentVolume pv"},
       {claim("Pending", ""), nullptr, "VolumeClaimUnbound", "names no StorageClass"},
-      {claim("Pending", "local"), storage_class("WaitForFirstConsumer"), "VolumeWaitsForConsumer",
-       "StorageClass \"local\" binds it only when a pod is scheduled (WaitForFirstConsumer)"},
+      {claim("Pending", "local"), storage_class("WaitForFirstConsumer"), "", ""},
       {claim("Pending", "local"), storage_class("Immediate"), "VolumeClaimUnbound",
        "`kubectl describe pvc data -n research`"},
       {claim("Pending", "by-hand"), nullptr, "VolumeClaimUnbound", "is not bound yet"},
@@ -95,15 +94,15 @@ TEST(Volumes, AMissingClaimIsNamedAndItsArrivalStartsTheJob) {
   EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << bench.job("j")["status"].dump(1);
 }
 
-TEST(Volumes, WaitForFirstConsumerIsRefusedUntilBoundAndThenChoosesTheNode) {
+TEST(Volumes, AClaimIsWaitedForUntilBoundAndThenChoosesTheNode) {
   apply::ControllerBench bench;
   bench.add_node("n0", 4, {{"kubernetes.io/hostname", "n0"}});
   bench.add_node("n1", 4, {{"kubernetes.io/hostname", "n1"}});
-  bench.create(kube::kStorageClasses, "", storage_class("WaitForFirstConsumer"));
+  bench.create(kube::kStorageClasses, "", storage_class("Immediate"));
   bench.create(kube::kPersistentVolumeClaims, "default", claim("Pending", "local"));
   bench.add_job("j", mounting("data"));
   bench.settle();
-  EXPECT_EQ(bench.job("j")["status"]["reason"], "VolumeWaitsForConsumer");
+  EXPECT_EQ(bench.job("j")["status"]["reason"], "VolumeClaimUnbound");
   EXPECT_TRUE(bench.pods("j").empty());
 
   const json on_n1 = json::parse(R"({"nodeSelectorTerms": [{"matchExpressions": [

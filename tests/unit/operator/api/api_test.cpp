@@ -197,7 +197,6 @@ TEST(Validate, WhatPlacementDoesNotModelIsRefusedByName) {
       {"affinity",
        {{"podAntiAffinity",
          {{"requiredDuringSchedulingIgnoredDuringExecution", nlohmann::json::array({1})}}}}},
-      {"volumes", {{{"name", "v"}, {"ephemeral", nlohmann::json::object()}}}},
   };
   for (const auto& [field, value] : cases) {
     auto document = minimal();
