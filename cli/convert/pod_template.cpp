@@ -25,8 +25,6 @@ constexpr std::array kRefused{
             "write spec.scheduling.priorityClassName"},
     Refused{"preemptionPolicy", "it follows from the priority class",
             "write spec.scheduling.priorityClassName"},
-    Refused{"resourceClaims", "placement does not model resource claims",
-            "ask for devices in the limits of the trainer"},
     Refused{"schedulingGroup", "Paceline makes the gang itself", "no action is needed"},
     Refused{"workloadRef", "Paceline makes the gang itself", "no action is needed"},
 };

@@ -71,7 +71,6 @@ constexpr std::array kOwned{
     OwnedField{"schedulingGates", "remove them: Paceline gates the gang itself"},
     OwnedField{"priorityClassName", "write it in spec.scheduling.priorityClassName"},
     OwnedField{"priority", "write spec.scheduling.priorityClassName"},
-    OwnedField{"resourceClaims", "remove them: placement does not model resource claims"},
 };
 
 void check_volumes(const nlohmann::json& pod, const std::string& path, FieldErrors& errors) {

@@ -19,7 +19,7 @@ from test_effects import nodes_named, operator_at_work
 SPACE = "templates"
 POD = "#/components/schemas/io.k8s.api.core.v1.PodSpec"
 # Refused whole, whatever they hold.
-REFUSED_WHOLE = ("resourceClaims[].", "schedulingGates[].")
+REFUSED_WHOLE = ("schedulingGates[].",)
 
 
 @pytest.fixture(scope="module")

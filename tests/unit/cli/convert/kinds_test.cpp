@@ -224,6 +224,14 @@ TEST(ConvertKinds, BoundsOfATrainJobMakeItElastic) {
   EXPECT_FALSE(with_policy("{maxRestarts: 5}").job["spec"].contains("elastic"));
 }
 
+TEST(ConvertKinds, ClaimsOfDevicesAreCarriedOver) {
+  const Converted job = converted(
+      worker_job("command: [a]", "resourceClaims: [{name: c, resourceClaimTemplateName: gpu}]"));
+  EXPECT_EQ(job.pod()["resourceClaims"].dump(),
+            R"([{"name":"c","resourceClaimTemplateName":"gpu"}])");
+  EXPECT_TRUE(job.complete) << testing::PrintToString(job.notes);
+}
+
 TEST(ConvertKinds, FieldsThatPacelineSetsAreNeverCarriedOver) {
   ASSERT_FALSE(api::owned_pod_fields().empty());
   for (const api::OwnedField& owned : api::owned_pod_fields()) {

@@ -192,7 +192,6 @@ TEST(Validate, WhatPlacementDoesNotModelIsRefusedByName) {
       {"restartPolicy", "OnFailure"},
       {"hostNetwork", true},
       {"priorityClassName", "high"},
-      {"resourceClaims", {{{"name", "c"}}}},
       {"topologySpreadConstraints", {{{"maxSkew", 1}, {"whenUnsatisfiable", "DoNotSchedule"}}}},
       {"affinity",
        {{"podAntiAffinity",
@@ -247,6 +246,18 @@ TEST(Validate, AnotherSchedulerStillRefusesWhatPacelineOwns) {
     ASSERT_EQ(errors.size(), 1U) << field;
     EXPECT_TRUE(errors[0].path.ends_with(field)) << errors[0].path;
   }
+}
+
+TEST(Validate, ClaimsOfDevicesAndVolumesOfAPodsOwnAreTaken) {
+  const nlohmann::json claims = {{{"name", "imex"}, {"resourceClaimTemplateName", "channel"}}};
+  const nlohmann::json volumes = {
+      {{"name", "v"}, {"ephemeral", {{"volumeClaimTemplate", {{"spec", {{"a", 1}}}}}}}}};
+  auto document = minimal();
+  nlohmann::json& pod = document["spec"]["roles"][0]["template"]["spec"];
+  pod["resourceClaims"] = claims;
+  pod["volumes"] = volumes;
+  pod["containers"][0]["resources"]["claims"] = {{{"name", "imex"}}};
+  EXPECT_TRUE(api::validate_for_cluster(*api::parse_training_job(document)).empty());
 }
 
 TEST(Containers, TrainerByNameElseTheOnlyOne) {
