@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "common/kube/api/json_reader.hpp"
-#include "common/kube/control/write_gate.hpp"
 
 namespace paceline::kube {
 namespace {
@@ -102,22 +101,6 @@ TEST_F(StoreTest, ObjectThatCannotBeReadLeavesTheOldOne) {
   EXPECT_FALSE(store.apply({WatchEventType::kModified, "{broken"}));
   EXPECT_EQ(store.failed_projections(), 1U);
   EXPECT_TRUE(store.get("n", "a"));
-}
-
-TEST_F(StoreTest, GateOpensWhenTheWriteHasBeenSeen) {
-  replace({}, 5);
-  WriteGate gate;
-  EXPECT_TRUE(gate.open("job"));
-  gate.wrote("job", store, json("a", 8));
-  gate.wrote("job", store, json("b", 7));
-  EXPECT_FALSE(gate.open("job"));
-  EXPECT_TRUE(gate.open("other"));
-  ASSERT_TRUE(store.apply({WatchEventType::kAdded, json("b", 7)}));
-  EXPECT_FALSE(gate.open("job"));
-  ASSERT_TRUE(store.apply({WatchEventType::kAdded, json("a", 8)}));
-  EXPECT_TRUE(gate.open("job"));
-  gate.wrote("job", store, R"({"kind":"Status"})");
-  EXPECT_TRUE(gate.open("job")) << "an answer without a version is nothing to wait for";
 }
 
 }  // namespace
