@@ -25,6 +25,7 @@
 #include "operator/job_tokens.hpp"
 #include "operator/metrics.hpp"
 #include "operator/service/debug_job.hpp"
+#include "operator/service/health.hpp"
 #include "operator/worker_pool.hpp"
 
 namespace paceline {
@@ -116,7 +117,7 @@ http::ServerHandler serve(Shown all) {
       response.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
       response.body = metrics_of(shown);
     } else if (request.target == "/healthz") {
-      response.body = "ok\n";
+      response = health(shown.queue, shown.clock);
     } else if (request.target == "/readyz") {
       response.status = shown.ready ? 200 : 503;
       response.body = shown.ready ? "ok\n" : "not ready\n";

@@ -94,7 +94,7 @@ std::optional<std::string> WorkQueue::take_locked() {
   std::string key = std::move(ready_.front());
   ready_.pop_front();
   waiting_.erase(key);
-  processing_.insert(key);
+  processing_.emplace(key, clock_.steady());
   return key;
 }
 
@@ -146,6 +146,14 @@ std::optional<SteadyTime> WorkQueue::next_due() const {
   const std::lock_guard lock(mutex_);
   if (delayed_.empty()) return std::nullopt;
   return delayed_.begin()->first;
+}
+
+std::optional<WorkQueue::InHand> WorkQueue::longest_in_hand() const {
+  const std::lock_guard lock(mutex_);
+  const auto first =
+      std::ranges::min_element(processing_, {}, [](const auto& entry) { return entry.second; });
+  if (first == processing_.end()) return std::nullopt;
+  return InHand{first->first, first->second};
 }
 
 void WorkQueue::shut_down() {

@@ -53,6 +53,13 @@ class WorkQueue {
   std::optional<SteadyTime> due(const std::string& key) const;
   /// When the earliest delayed key is due.
   std::optional<SteadyTime> next_due() const;
+  /// A key that a worker has, and since when.
+  struct InHand {
+    std::string key;
+    SteadyTime since{};
+  };
+  /// The one that its worker has had for the longest time; nullopt: all workers are idle.
+  std::optional<InHand> longest_in_hand() const;
 
   /// Hands out no more keys. `wait_idle` returns when every worker is done.
   void shut_down();
@@ -71,7 +78,7 @@ class WorkQueue {
   std::condition_variable_any changed_;
   std::deque<std::string> ready_;
   std::unordered_set<std::string> waiting_;  // in ready_, or waiting until their worker is done
-  std::unordered_set<std::string> processing_;
+  std::unordered_map<std::string, SteadyTime> processing_;  // by key: since when
   std::multimap<SteadyTime, std::string> delayed_;
   std::unordered_map<std::string, SteadyTime> due_;
   std::unordered_map<std::string, std::uint32_t> failures_;
