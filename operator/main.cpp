@@ -26,6 +26,7 @@
 #include "operator/metrics.hpp"
 #include "operator/service/debug_job.hpp"
 #include "operator/service/health.hpp"
+#include "operator/service/job_events.hpp"
 #include "operator/worker_pool.hpp"
 
 namespace paceline {
@@ -76,17 +77,6 @@ Result<std::string> fetch_summary(const std::string& ip, const std::string& toke
     return fail(Code::kUnavailable, Origin::kHttp,
                 "summary: status " + std::to_string(answer->status), true);
   return std::move(answer->body);
-}
-
-kube::EventNote phase_event(const api::TrainingJob& job, const api::JobStatus& after) {
-  kube::EventNote note;
-  note.regarding = {std::string(contract::kApiVersion), "TrainingJob", job.metadata.name_space,
-                    job.metadata.name, job.metadata.uid};
-  note.warning = after.phase == "Failed" || after.phase == "Restarting";
-  note.reason = after.phase;
-  note.action = "Reconcile";
-  note.note = (after.reason.empty() ? "" : after.reason + ": ") + after.message;
-  return note;
 }
 
 /// What the HTTP servers show. All of it outlives them.
@@ -212,12 +202,11 @@ int run(const Options& options) {
   apply::Controller controller(
       {api, clock, stores, executor, [&](const std::string& key) { queue.add(key); },
        [&](const std::string& job_uid) { return tokens.of(job_uid); }, fetch_summary,
-       [&](const api::TrainingJob& job, const api::JobStatus& before, const api::JobStatus& after) {
-         // That a new job is queued says nothing yet: its next phase, or why it waits, does.
-         if (before.phase.empty() && after.reason == "Queued") return;
+       [&](const api::TrainingJob& job, const api::JobStatus& status, apply::News news) {
+         kube::EventNote event = event_of(job, status, news);
          log_about(job.metadata.name_space + "/" + job.metadata.name, spdlog::level::info,
-                   "{} ({})", after.phase, after.reason);
-         events.emit(phase_event(job, after));
+                   "{} ({})", event.action, event.reason);
+         events.emit(std::move(event));
        }},
       options.settings);
   controller.subscribe();

@@ -19,6 +19,8 @@ namespace {
 constexpr std::chrono::nanoseconds kCountInterval = std::chrono::seconds(1);
 constexpr std::chrono::nanoseconds kFirstLook = std::chrono::seconds(1);
 constexpr std::chrono::nanoseconds kLookPause = std::chrono::seconds(10);  // plans wait for 15
+// A job may alternate between reasons why it waits.
+constexpr std::chrono::minutes kTellAgain{10};
 
 /// True if the two differ only in what follows from the number of pods in each state.
 bool differ_in_counts_only(const api::JobStatus& before, api::JobStatus after) {
@@ -222,13 +224,30 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
   return std::nullopt;
 }
 
-void Controller::tell_phase(JobState& state, const JobPtr& job) {
-  const JobPtr before = std::exchange(state.told, job);
-  if (!before || !parts_.phase_listener) return;
-  // That a waiting job asks for nodes is news, too: they cost money.
-  const auto asks = [](const api::JobStatus& status) { return status.reason == "WaitingForNodes"; };
-  if (before->status.phase != job->status.phase || (asks(job->status) && !asks(before->status)))
-    parts_.phase_listener(job->job, before->status, job->status);
+bool Controller::is_news(JobState& state, const api::JobStatus& before,
+                         const api::JobStatus& now) const {
+  const bool other_phase = before.phase != now.phase;
+  if (now.phase != "Queued") return other_phase;
+  if (other_phase) state.told_reasons.clear();
+  if (before.reason == now.reason && !other_phase) return false;
+  // That a job is queued says nothing yet: its next phase, or why it waits, does.
+  if (now.reason == "Queued" && (before.phase.empty() || !other_phase)) return false;
+  const SteadyTime at = parts_.clock.steady();
+  const auto told = state.told_reasons.find(now.reason);
+  if (told != state.told_reasons.end() && at - told->second < kTellAgain) return false;
+  state.told_reasons[now.reason] = at;
+  return true;
+}
+
+void Controller::tell(JobState& state, const JobPtr& job) {
+  const JobPtr told = std::exchange(state.told, job);
+  if (!told || !parts_.listener) return;
+  const api::JobStatus& before = told->status;
+  const api::JobStatus& now = job->status;
+  if (is_news(state, before, now))
+    parts_.listener(job->job, now, before.phase != now.phase ? News::kPhase : News::kReason);
+  if (before.effects.empty() && !now.effects.empty())
+    parts_.listener(job->job, now, News::kEffects);
 }
 
 Outcome Controller::look_after(const JobPtr& job, const std::shared_ptr<JobState>& state,
@@ -321,7 +340,7 @@ std::expected<JobPtr, Outcome> Controller::write_status(const JobPtr& job,
       memory.homeless.clear();
     }
   }
-  tell_phase(*state, written);
+  tell(*state, written);
   return written;
 }
 

@@ -206,7 +206,7 @@ Outcome Controller::reconcile_job(const std::string& key) {
     if (parts_.stores.pods.resource_version() < state->pods_version) return {false, kCacheWait};
   }
   // Also a write that was applied although its answer was lost.
-  tell_phase(*state, job);
+  tell(*state, job);
   const auto pods = parts_.stores.pods.by_index(observe::gang_index(job->meta.uid));
   const auto placeholders = parts_.stores.pods.by_index(observe::placeholder_index(job->meta.uid));
   watch_summary(job, state, pods);

@@ -43,10 +43,16 @@ namespace paceline::apply {
 inline const std::string kScheduleKey = "!schedule";
 inline const std::string kNodeKey = "!node/";
 
-/// Called once for each phase that a job is seen in, and when it begins to ask for nodes, however
-/// its status came to be written.
-using PhaseListener = std::function<void(const api::TrainingJob& job, const api::JobStatus& before,
-                                         const api::JobStatus& after)>;
+/// What people are told about a job.
+enum class News : std::uint8_t {
+  kPhase,    // it is in another phase
+  kReason,   // it waits for another reason
+  kEffects,  // the effects of its acceleration are known for the first time
+};
+
+/// Called once for each news of a job, however its status came to be written.
+using NewsListener =
+    std::function<void(const api::TrainingJob& job, const api::JobStatus& status, News news)>;
 
 struct Parts {
   kube::Api& api;
@@ -55,8 +61,8 @@ struct Parts {
   Executor& executor;
   std::function<void(const std::string& key)> enqueue;
   TokenSource tokens;
-  SummarySource summaries;       // empty: telemetry is not read
-  PhaseListener phase_listener;  // may be empty
+  SummarySource summaries;  // empty: telemetry is not read
+  NewsListener listener;    // may be empty
 };
 
 struct Outcome {
@@ -179,8 +185,11 @@ class Controller {
                                               const plan::Plan& plan);
   /// Reads the job after a write that failed: it may have been applied, lost or overtaken.
   Outcome look_after(const JobPtr& job, const std::shared_ptr<JobState>& state, const Error& error);
-  /// Tells the listener if the phase is another than when this was last called.
-  void tell_phase(JobState& state, const JobPtr& job);
+  /// Tells the listener what has changed since this was last called.
+  void tell(JobState& state, const JobPtr& job);
+  /// True if the phase is another, or why the job waits. Each reason is told again only after some
+  /// minutes.
+  bool is_news(JobState& state, const api::JobStatus& before, const api::JobStatus& now) const;
   /// True if the planned job is still the newest; an Error if that cannot be found out.
   Result<bool> confirm(const JobPtr& job, const std::shared_ptr<JobState>& state);
   /// Whether the API server, too, has none of these nodes. Those that it may have are remembered.

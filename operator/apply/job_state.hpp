@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,8 +47,9 @@ struct JobState {
   plan::Memory memory;
   // as the last write or read returned it; used until the cache has caught up
   JobPtr latest;
-  // as people were last told of its phase; only its worker uses it
+  // as people were last told of it, and when of each reason why it waits; only its worker uses them
   JobPtr told;
+  std::map<std::string, SteadyTime> told_reasons;
   std::uint64_t pods_version = 0;  // of the pods that were written: wait until the cache has them
   std::string checked_spec;        // JobView::fingerprint that the dry run holds for
   std::string checked_priority;    // and its priority class

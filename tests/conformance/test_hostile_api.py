@@ -157,7 +157,7 @@ def check_history(kube: Kube, since: str, expected: dict[str, int]) -> None:
 def ends_told(kube: Kube) -> set[str]:
     """Jobs with an event that tells their success."""
     events = kube.list("events", SPACE)
-    return {e["involvedObject"]["name"] for e in events if e["reason"] == "Succeeded"}
+    return {e["involvedObject"]["name"] for e in events if e["action"] == "Succeeded"}
 
 
 def test_jobs_end_as_on_a_quiet_server(admin: Kube, replicas: Replicas) -> None:

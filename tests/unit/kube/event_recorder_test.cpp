@@ -85,6 +85,22 @@ TEST_F(EventRecorderTest, RepetitionsOfAnEventThatWaitsAreCounted) {
   EXPECT_EQ(found[0]["series"]["count"], 2);
 }
 
+TEST_F(EventRecorderTest, AnotherReasonIsAnotherEventAndAnotherNoteIsNone) {
+  const auto restart = [&](const char* reason, const char* note) {
+    recorder.emit({{"v1", "ConfigMap", "n", "a", "uid"}, true, reason, "Restarting", note});
+  };
+  restart("RankFailed", "rank 3 exited with 1");
+  restart("NodeLost", "node n1 is lost");
+  restart("RankFailed", "rank 5 exited with 1");
+  recorder.flush();
+  const auto found = events();
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0]["reason"], "RankFailed");
+  EXPECT_EQ(found[0]["series"]["count"], 2);
+  EXPECT_EQ(found[1]["reason"], "NodeLost");
+  EXPECT_EQ(found[1]["note"], "node n1 is lost");
+}
+
 TEST_F(EventRecorderTest, ACountThatCouldNotBeWrittenIsWrittenLater) {
   emit("Queued");
   recorder.flush();

@@ -54,8 +54,10 @@ struct ControllerBench::Operator {
                         return fail(Code::kUnavailable, Origin::kHttp, "nobody answers", true);
                       return bench.summary;
                     },
-                    [&bench](const api::TrainingJob&, const api::JobStatus&,
-                             const api::JobStatus& after) { bench.phases.push_back(after.phase); }},
+                    [&bench](const api::TrainingJob& job, const api::JobStatus& status, News news) {
+                      if (news == News::kPhase) bench.phases.push_back(status.phase);
+                      bench.events.push_back(event_of(job, status, news));
+                    }},
                    bench.settings_),
         feeds{{bench.cluster_, kube::kNodes, stores.nodes},
               {bench.cluster_, kube::kPods, stores.pods},

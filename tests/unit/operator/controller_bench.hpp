@@ -15,6 +15,7 @@
 #include "common/kube/control/work_queue.hpp"
 #include "common/kube/fake/cluster.hpp"
 #include "operator/apply/controller.hpp"
+#include "operator/service/job_events.hpp"
 
 namespace paceline::apply {
 
@@ -69,6 +70,7 @@ class ControllerBench {
   bool groups_wait = false;     // the other scheduler binds no PodGroup
   std::atomic<int> enqueued = 0;
   std::vector<std::string> phases;               // that people were told of, in order
+  std::vector<kube::EventNote> events;           // of all news, in order
   std::function<void(bool begins)> around_pass;  // called before and after a pass of the scheduler
 
  private:
