@@ -5,6 +5,7 @@
 
 #include "common/kube/api/kueue.hpp"
 #include "common/kube/api/object_version.hpp"
+#include "operator/apply/owned.hpp"
 #include "operator/observe/views.hpp"
 #include "operator/render/names.hpp"
 #include "operator/status/phase.hpp"
@@ -22,15 +23,6 @@ Done not_created(const Error& error) {
     done.error = error;
   }
   return done;
-}
-
-std::string owner_of(const std::string& object) {
-  const json value = json::parse(object, nullptr, false);
-  if (!value.is_object()) return "";
-  for (const json& owner : value.value("/metadata/ownerReferences"_json_pointer, json::array())) {
-    if (owner.value("controller", false)) return owner.value("uid", "");
-  }
-  return "";
 }
 
 }  // namespace
@@ -52,9 +44,7 @@ std::expected<std::string, Done> Actuator::make(const kube::Resource& resource,
     return std::unexpected(failure);
   }
   if (owner_of(*found) != job.metadata.uid) {
-    failure.refusal = plan::Waiting{
-        "NameTaken", std::string(resource.kind) + " " + name +
-                         " exists and does not belong to this job; delete it, or rename the job"};
+    failure.refusal = plan::Waiting{"NameTaken", not_of_this_job(resource.kind, name)};
     return std::unexpected(failure);
   }
   return *found;
@@ -196,10 +186,7 @@ Done Actuator::create(const api::TrainingJob& job, const plan::Plan& plan,
         collector.failed(Error{Code::kConflict, Origin::kKube, found.error().message, true},
                          "CreateRefused");
       } else if (owner_of(*found) != job.metadata.uid) {
-        collector.refused(
-            "NameTaken",
-            "Pod " + name +
-                " exists and does not belong to this job; delete it, or rename the job");
+        collector.refused("NameTaken", not_of_this_job("Pod", name));
       } else {
         collector.wrote(kube::version_of(*found), &Done::created);
       }

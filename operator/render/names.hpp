@@ -33,12 +33,20 @@ inline std::string rendezvous_service_name(const api::TrainingJob& job) {
 }
 /// Headless Service, for user code: HOST.JOB resolves.
 inline std::string headless_service_name(const api::TrainingJob& job) { return job.metadata.name; }
-/// A part of the UID is in it, so that no other Secret has this name by chance: the operator cannot
-/// read whose one is.
-inline std::string secret_name(const api::TrainingJob& job) {
+/// A part of the UID, for names that no object of another job may have.
+inline std::string uid_part(const api::TrainingJob& job) {
   constexpr std::size_t kDigits = 8;
   const std::string& uid = job.metadata.uid;
-  return job.metadata.name + "-token-" + uid.substr(uid.size() - std::min(kDigits, uid.size()));
+  return uid.substr(uid.size() - std::min(kDigits, uid.size()));
+}
+/// No other Secret has this name by chance: the operator cannot read whose one is.
+inline std::string secret_name(const api::TrainingJob& job) {
+  return job.metadata.name + "-token-" + uid_part(job);
+}
+/// Of an object that asks for nodes for one role; empty `role`: for all roles. Job `a` with role
+/// `b-c` and job `a-b` with role `c` share no name.
+inline std::string node_request_name(const api::TrainingJob& job, const std::string& role) {
+  return job.metadata.name + (role.empty() ? "" : "-" + role) + "-" + uid_part(job) + "-nodes";
 }
 inline constexpr const char* kTokenKey = "token";
 

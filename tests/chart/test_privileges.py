@@ -271,9 +271,9 @@ def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]])
         "/persistentvolumes": {"get", "list"},
         "storage.k8s.io/storageclasses": {"get"},
         "storage.k8s.io/csidrivers": {"get"},
-        "autoscaling.x-k8s.io/provisioningrequests": {"get", "list", "create", "delete"},
-        "autoscaling.x-k8s.io/capacitybuffers": {"get", "list", "create", "delete"},
-        "/podtemplates": {"create", "delete"},
+        "autoscaling.x-k8s.io/provisioningrequests": {"list", "create", "delete"},
+        "autoscaling.x-k8s.io/capacitybuffers": {"list", "create", "delete"},
+        "/podtemplates": {"list", "create", "delete"},
         "events.k8s.io/events": {"create", "patch"},
     }
     assert rules(objects, "Role", "paceline-operator") == {

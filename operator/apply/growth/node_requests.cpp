@@ -6,6 +6,8 @@
 
 #include "common/base/timestamp.hpp"
 #include "common/contract/labels.hpp"
+#include "operator/apply/owned.hpp"
+#include "operator/render/names.hpp"
 #include "operator/render/owner.hpp"
 
 namespace paceline::apply {
@@ -33,19 +35,6 @@ kube::Resource resource_of(Provision kind, const Growers& growers) {
   return {kName, growers.capacity_buffers, "capacitybuffers", "CapacityBuffer"};
 }
 
-std::string template_name(const api::TrainingJob& job, const std::string& role) {
-  return job.metadata.name + "-" + role + "-nodes";
-}
-
-/// One ProvisioningRequest is for all roles, a CapacityBuffer for one. A running elastic job asks
-/// for one role only, so the others may have none.
-std::vector<std::string> names_of(const api::TrainingJob& job, Provision kind) {
-  if (kind == Provision::kProvisioningRequest) return {job.metadata.name + "-nodes"};
-  std::vector<std::string> names;
-  for (const api::Role& role : job.spec.roles) names.push_back(template_name(job, role.name));
-  return names;
-}
-
 json object_of(const api::TrainingJob& job, const kube::Resource& resource,
                const std::string& name) {
   return {{"apiVersion", resource.api_version()},
@@ -57,23 +46,27 @@ json object_of(const api::TrainingJob& job, const kube::Resource& resource,
             {"ownerReferences", json::array({render::owner_reference(job)})}}}};
 }
 
-/// nullopt: it would ask for nothing.
-std::optional<json> request_of(const api::TrainingJob& job, const kube::Resource& resource,
-                               const std::string& name, const std::vector<PodSet>& sets) {
-  json object = object_of(job, resource, name);
-  json& spec = object["spec"];
+/// One ProvisioningRequest is for all roles, a CapacityBuffer for one. A running elastic job asks
+/// for one role only, so the others have none.
+std::vector<json> requests_of(const api::TrainingJob& job, const kube::Resource& resource,
+                              const std::vector<PodSet>& sets) {
+  std::vector<json> objects;
   if (resource.kind == "ProvisioningRequest") {
+    json& spec =
+        objects.emplace_back(object_of(job, resource, render::node_request_name(job, "")))["spec"];
     spec["provisioningClassName"] = kClass;
     for (const PodSet& set : sets)
       spec["podSets"].push_back(
-          {{"count", set.count}, {"podTemplateRef", {{"name", template_name(job, set.role)}}}});
-    return object;
+          {{"count", set.count},
+           {"podTemplateRef", {{"name", render::node_request_name(job, set.role)}}}});
+    return objects;
   }
-  const auto set = std::ranges::find_if(
-      sets, [&](const PodSet& known) { return template_name(job, known.role) == name; });
-  if (set == sets.end()) return std::nullopt;
-  spec = {{"podTemplateRef", {{"name", name}}}, {"replicas", set->count}};
-  return object;
+  for (const PodSet& set : sets) {
+    const std::string name = render::node_request_name(job, set.role);
+    objects.emplace_back(object_of(job, resource, name))["spec"] = {
+        {"podTemplateRef", {{"name", name}}}, {"replicas", set.count}};
+  }
+  return objects;
 }
 
 /// The newest condition in words, and whether no nodes will come.
@@ -92,18 +85,46 @@ void read_conditions(const json& object, plan::NodeRequest& request) {
   }
 }
 
+/// The objects that belong to the job, under whatever name an earlier operator gave them.
+Result<std::vector<json>> owned_by(kube::Api& api, const kube::Resource& resource,
+                                   const api::TrainingJob& job) {
+  kube::ListOptions options;
+  options.label_selector = std::string(contract::kLabelPlaceholder) + "=" + job.metadata.name;
+  std::vector<json> owned;
+  const auto answer = api.list(resource, job.metadata.name_space, options);
+  if (!answer && answer.error().code == Code::kNotFound) return owned;  // no longer served
+  if (!answer) return std::unexpected(answer.error());
+  for (const json& item : json::parse(*answer, nullptr, false).value("items", json::array())) {
+    if (owner_of(item) == job.metadata.uid) owned.push_back(item);
+  }
+  return owned;
+}
+
 Status create_one(kube::Api& api, const kube::Resource& resource, const api::TrainingJob& job,
                   const json& object) {
   const auto made = api.create(resource, job.metadata.name_space, object.dump());
-  if (made || made.error().code == Code::kAlreadyExists) return {};
-  return std::unexpected(made.error());
+  if (made) return {};
+  if (made.error().code != Code::kAlreadyExists) return std::unexpected(made.error());
+  const auto owned = owned_by(api, resource, job);
+  if (!owned) return std::unexpected(owned.error());
+  const std::string name = object["metadata"]["name"];
+  if (std::ranges::any_of(*owned,
+                          [&](const json& ours) { return ours["metadata"]["name"] == name; }))
+    return {};
+  return fail(Code::kInvalid, Origin::kKube, not_of_this_job(resource.kind, name));
 }
 
-Status remove_one(kube::Api& api, const kube::Resource& resource, const api::TrainingJob& job,
-                  const std::string& name) {
-  const auto gone = api.remove(resource, job.metadata.name_space, name);
-  if (gone || gone.error().code == Code::kNotFound) return {};
-  return std::unexpected(gone.error());
+Status remove_all(kube::Api& api, const kube::Resource& resource, const api::TrainingJob& job) {
+  const auto owned = owned_by(api, resource, job);
+  if (!owned) return std::unexpected(owned.error());
+  for (const json& object : *owned) {
+    kube::DeleteOptions options;
+    options.uid = object["metadata"].value("uid", "");
+    const auto gone =
+        api.remove(resource, job.metadata.name_space, object["metadata"]["name"], options);
+    if (!gone && gone.error().code != Code::kNotFound) return std::unexpected(gone.error());
+  }
+  return {};
 }
 
 }  // namespace
@@ -145,16 +166,14 @@ Result<Growers> find_growers(kube::Api& api) {
 Status NodeRequests::create(const api::TrainingJob& job, Provision kind, const Growers& growers,
                             const std::vector<PodSet>& sets) {
   for (const PodSet& set : sets) {
-    json object = object_of(job, kube::kPodTemplates, template_name(job, set.role));
+    json object = object_of(job, kube::kPodTemplates, render::node_request_name(job, set.role));
     object["template"] = {{"metadata", {{"labels", set.placeholder["metadata"]["labels"]}}},
                           {"spec", set.placeholder["spec"]}};
     if (auto made = create_one(api_, kube::kPodTemplates, job, object); !made) return made;
   }
   const kube::Resource resource = resource_of(kind, growers);
-  for (const std::string& name : names_of(job, kind)) {
-    const auto object = request_of(job, resource, name, sets);
-    if (!object) continue;
-    if (auto made = create_one(api_, resource, job, *object); !made) return made;
+  for (const json& object : requests_of(job, resource, sets)) {
+    if (auto made = create_one(api_, resource, job, object); !made) return made;
   }
   return {};
 }
@@ -163,36 +182,21 @@ Result<plan::NodeRequest> NodeRequests::read(const api::TrainingJob& job,
                                              const plan::NodeRequest& request,
                                              const Growers& growers) {
   plan::NodeRequest now{request.kind, request.created, "", false};
-  const kube::Resource resource = resource_of(request.kind, growers);
-  std::optional<Error> absent;
-  bool exists = false;
-  for (const std::string& name : names_of(job, request.kind)) {
-    const auto answer = api_.get(resource, job.metadata.name_space, name);
-    if (!answer) {
-      if (answer.error().code != Code::kNotFound) return std::unexpected(answer.error());
-      absent = answer.error();
-      continue;
-    }
-    exists = true;
-    plan::NodeRequest one = now;
-    read_conditions(json::parse(*answer, nullptr, false), one);
+  const auto owned = owned_by(api_, resource_of(request.kind, growers), job);
+  if (!owned) return std::unexpected(owned.error());
+  if (owned->empty())
+    return fail(Code::kNotFound, Origin::kKube, "the job has no request for nodes");
+  for (const json& object : *owned) {
+    plan::NodeRequest one{request.kind, request.created, "", false};
+    read_conditions(object, one);
     if (now.answer.empty() || one.refused || one.answer.starts_with("not ")) now = one;
   }
-  if (!exists && absent) return std::unexpected(*absent);
   return now;
 }
 
 Status NodeRequests::withdraw(const api::TrainingJob& job, Provision kind, const Growers& growers) {
-  const kube::Resource resource = resource_of(kind, growers);
-  for (const std::string& name : names_of(job, kind)) {
-    if (auto gone = remove_one(api_, resource, job, name); !gone) return gone;
-  }
-  for (const api::Role& role : job.spec.roles) {
-    if (auto gone = remove_one(api_, kube::kPodTemplates, job, template_name(job, role.name));
-        !gone)
-      return gone;
-  }
-  return {};
+  if (auto gone = remove_all(api_, resource_of(kind, growers), job); !gone) return gone;
+  return remove_all(api_, kube::kPodTemplates, job);
 }
 
 Result<std::map<std::string, plan::NodeRequest>> NodeRequests::list(const Growers& growers) {
@@ -207,8 +211,8 @@ Result<std::map<std::string, plan::NodeRequest>> NodeRequests::list(const Grower
     for (const json& item :
          json::parse(answer->value_or("{}"), nullptr, false).value("items", json::array())) {
       const json& meta = item.at("metadata");
-      for (const json& owner : meta.value("ownerReferences", json::array()))
-        requests[owner.value("uid", "")] = {
+      if (const std::string owner = owner_of(item); !owner.empty())
+        requests[owner] = {
             kind, parse_time(meta.value("creationTimestamp", "")).value_or(WallTime{}), "", false};
     }
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Objects that ask the cluster's autoscaler for nodes: a ProvisioningRequest, or a CapacityBuffer
-// for each role, with PodTemplates. The job owns them, so they go with it.
+// for each role, with PodTemplates. The job owns them, so they go with it. Objects of other owners
+// are neither taken for the job's nor deleted, whatever their names.
 //
 // Blocks on the API. Every call may be repeated. Thread-safe.
 #pragma once
@@ -38,7 +39,7 @@ class NodeRequests {
  public:
   explicit NodeRequests(kube::Api& api) : api_(api) {}
 
-  /// Creates the objects that do not exist yet.
+  /// Creates the objects that do not exist yet. kInvalid if one of another owner has its name.
   Status create(const api::TrainingJob& job, api::Provision kind, const Growers& growers,
                 const std::vector<PodSet>& sets);
   /// What the autoscaler says now. The text of several objects is that of the first that is not

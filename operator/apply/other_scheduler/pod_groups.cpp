@@ -7,11 +7,14 @@
 #include "operator/apply/actuator.hpp"
 #include "operator/apply/controller.hpp"
 #include "operator/apply/kueue/workload.hpp"
+#include "operator/apply/owned.hpp"
 #include "operator/apply/scheduler_pass.hpp"
 #include "operator/plan/placement/quota.hpp"
 
 namespace paceline::apply {
 namespace {
+
+using nlohmann::json;
 
 kube::Resource pod_groups_of(const render::GangScheduler& scheduler) {
   return {scheduler.group, scheduler.version, "podgroups", "PodGroup"};
@@ -27,14 +30,25 @@ Done Actuator::group(const api::TrainingJob& job, const std::string& name,
   kube::WriteOptions options;
   options.dry_run = only_try;
   const std::string& ns = job.metadata.name_space;
+  Done done;
+  const auto look = [&] {
+    const auto found = api_.get(resource, ns, name);
+    if (!found) {
+      done.error = found.error();
+    } else if (owner_of(*found) != job.metadata.uid) {
+      done.refusal = plan::Waiting{"NameTaken", not_of_this_job(resource.kind, name)};
+    }
+    return found.has_value();
+  };
   // Asked first: what admits new groups may be full or away, though this one exists.
-  if (!only_try && api_.get(resource, ns, name)) return {};
+  if (!only_try && look()) return done;
+  done.error.reset();
   const auto answer = api_.create(
       resource, ns, render::render_pod_group(job, name, *scheduler, inputs).dump(), options);
-  // One of this name is the job's: a part of the UID is in it.
-  if (answer || answer.error().code == Code::kAlreadyExists) return {};
-  Done done;
-  if (answer.error().code == Code::kNotFound) {
+  if (answer) return done;
+  if (answer.error().code == Code::kAlreadyExists) {
+    look();
+  } else if (answer.error().code == Code::kNotFound) {
     done.refusal =
         plan::Waiting{"SchedulerNotInstalled",
                       "the API server does not serve " + scheduler->resource() + " (" +
@@ -52,7 +66,17 @@ Done Actuator::ungroup(const api::TrainingJob& job, const std::string& name) {
   Done done;
   // The spec may name another scheduler by now.
   for (const render::GangScheduler& scheduler : render::gang_schedulers()) {
-    const auto gone = api_.remove(pod_groups_of(scheduler), job.metadata.name_space, name, {});
+    const kube::Resource resource = pod_groups_of(scheduler);
+    const auto found = api_.get(resource, job.metadata.name_space, name);
+    if (!found) {
+      if (found.error().code != Code::kNotFound) done.error = found.error();
+      continue;
+    }
+    const json group = json::parse(*found, nullptr, false);
+    if (owner_of(group) != job.metadata.uid) continue;
+    kube::DeleteOptions options;
+    options.uid = group["metadata"].value("uid", "");
+    const auto gone = api_.remove(resource, job.metadata.name_space, name, options);
     if (!gone && gone.error().code != Code::kNotFound) done.error = gone.error();
   }
   return done;

@@ -46,6 +46,12 @@ std::vector<json> all(ControllerBench& bench, const kube::Resource& resource) {
   return list;
 }
 
+/// `head` is the job's name, or JOB-ROLE.
+std::string named(const ControllerBench& bench, const std::string& job, const std::string& head) {
+  const std::string uid = bench.job(job)["metadata"]["uid"];
+  return head + "-" + uid.substr(uid.size() - 8) + "-nodes";
+}
+
 void answer(ControllerBench& bench, const kube::Resource& resource, const std::string& name,
             const json& condition) {
   bench.cluster().poke(resource, "default", name,
@@ -83,7 +89,7 @@ TEST(NodeRequests, ARunningElasticJobAsksForTheReplicasThatItLacks) {
       EXPECT_EQ(asked[0]["spec"]["podSets"].size(), 1U);
       EXPECT_EQ(asked[0]["spec"]["podSets"][0]["count"], 2);
     } else {
-      EXPECT_EQ(asked[0]["metadata"]["name"], "j-w-nodes");
+      EXPECT_EQ(asked[0]["metadata"]["name"], named(bench, "j", "j-w"));
       EXPECT_EQ(asked[0]["spec"]["replicas"], 2);
     }
     bench.advance(seconds(16));
@@ -103,17 +109,17 @@ TEST(NodeRequests, AProvisioningRequestIsForTheWholeGangAndGoesWhenItStarts) {
   bench.advance(seconds(6));
   ASSERT_EQ(all(bench, kRequests).size(), 1U) << told(bench);
   const json request = all(bench, kRequests)[0];
-  EXPECT_EQ(request["metadata"]["name"], "j-nodes");
+  EXPECT_EQ(request["metadata"]["name"], named(bench, "j", "j"));
   EXPECT_EQ(request["metadata"]["ownerReferences"][0]["name"], "j");
-  EXPECT_EQ(request["spec"]["podSets"],
-            json::parse(R"([{"count": 2, "podTemplateRef": {"name": "j-w-nodes"}}])"));
+  const json set = {{"count", 2}, {"podTemplateRef", {{"name", named(bench, "j", "j-w")}}}};
+  EXPECT_EQ(request["spec"]["podSets"], json::array({set}));
   const json made = all(bench, kube::kPodTemplates).at(0);
   EXPECT_EQ(made["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"], "1");
   EXPECT_TRUE(bench.placeholders("j").empty());
   EXPECT_NE(told(bench).find("by a ProvisioningRequest, and has not answered yet"),
             std::string::npos)
       << told(bench);
-  answer(bench, kRequests, "j-nodes",
+  answer(bench, kRequests, named(bench, "j", "j"),
          {{"type", "Accepted"}, {"status", "True"}, {"message", "looking for nodes"}});
   EXPECT_NE(told(bench).find("Accepted: looking for nodes"), std::string::npos) << told(bench);
 
@@ -153,6 +159,86 @@ TEST(NodeRequests, WhatTakesThemAway) {
   }
 }
 
+TEST(NodeRequests, JobsWhoseNamesReadAlikeShareNothing) {
+  ControllerBench bench;
+  serve(bench, "", "capacitybuffers");
+  const auto add = [&](const char* job, const char* role) {
+    json spec = asks_by("CapacityBuffer");
+    const json container = {{"name", "trainer"}, {"image", "i"}, {"command", {"train"}}};
+    spec["roles"] =
+        json::array({{{"name", role},
+                      {"replicas", 2},
+                      {"template", {{"spec", {{"containers", json::array({container})}}}}}}});
+    bench.add_job(job, spec);
+  };
+  add("a", "b-c");
+  add("a-b", "c");
+  bench.settle();
+  bench.advance(seconds(6));
+  ASSERT_EQ(all(bench, kBuffers).size(), 2U);
+  ASSERT_EQ(all(bench, kube::kPodTemplates).size(), 2U);
+  bench.patch_job("a", {{"spec", {{"suspend", true}}}});
+  bench.settle();
+  ASSERT_EQ(all(bench, kBuffers).size(), 1U);
+  EXPECT_EQ(all(bench, kBuffers)[0]["metadata"]["ownerReferences"][0]["name"], "a-b");
+  EXPECT_EQ(all(bench, kube::kPodTemplates).size(), 1U);
+}
+
+TEST(NodeRequests, WhatBelongsToOthersIsNeitherTakenNorDeleted) {
+  ControllerBench bench;
+  serve(bench, "provisioningrequests", "");
+  json spec = asks_by("ProvisioningRequest");
+  spec["suspend"] = true;
+  bench.add_job("j", spec);
+  bench.settle();
+  const std::string name = named(bench, "j", "j");
+  bench.create(kRequests, "default",
+               {{"metadata", {{"name", name}, {"labels", {{"paceline.dev/placeholder-for", "j"}}}}},
+                {"spec", {{"provisioningClassName", "mine"}}}});
+  bench.patch_job("j", {{"spec", {{"suspend", false}}}});
+  bench.settle();
+  bench.advance(seconds(6));
+  EXPECT_NE(told(bench).find("asking for nodes was refused: ProvisioningRequest " + name +
+                             " exists and does not belong to this job; delete it"),
+            std::string::npos)
+      << told(bench);
+  bench.patch_job("j", {{"spec", {{"suspend", true}}}});
+  bench.settle();
+  EXPECT_EQ(all(bench, kRequests).size(), 1U) << "it is somebody's own";
+
+  bench.cluster().erase(kRequests, "default", name);
+  bench.patch_job("j", {{"spec", {{"suspend", false}}}});
+  bench.settle();
+  bench.advance(minutes(2));
+  ASSERT_EQ(all(bench, kRequests).size(), 1U);
+  EXPECT_EQ(all(bench, kRequests)[0]["metadata"]["ownerReferences"][0]["name"], "j");
+}
+
+TEST(NodeRequests, ARequestUnderTheNameOfAnEarlierOperatorGoesWhenTheGangStarts) {
+  ControllerBench bench;
+  serve(bench, "provisioningrequests", "");
+  bench.add_job("j", asks_by("ProvisioningRequest"));
+  bench.settle();
+  bench.advance(seconds(6));
+  ASSERT_EQ(all(bench, kRequests).size(), 1U);
+  json earlier = all(bench, kRequests)[0];
+  bench.cluster().erase(kRequests, "default", named(bench, "j", "j"));
+  earlier["metadata"] = {{"name", "j-nodes"},
+                         {"labels", earlier["metadata"]["labels"]},
+                         {"ownerReferences", earlier["metadata"]["ownerReferences"]}};
+  bench.create(kRequests, "default", earlier);
+  bench.restart_operator();
+  bench.settle();
+  bench.advance(seconds(16));
+  ASSERT_EQ(all(bench, kRequests).size(), 1U) << "the job asks already";
+  EXPECT_EQ(all(bench, kRequests)[0]["metadata"]["name"], "j-nodes");
+  bench.add_node("n0", 4);
+  bench.settle();
+  EXPECT_EQ(bench.job("j")["status"]["phase"], "Running");
+  EXPECT_TRUE(all(bench, kRequests).empty());
+  EXPECT_TRUE(all(bench, kube::kPodTemplates).empty());
+}
+
 TEST(NodeRequests, AutoGoesOnWhenNobodyAnswers) {
   ControllerBench bench;
   serve(bench, "provisioningrequests", "");
@@ -174,7 +260,7 @@ TEST(NodeRequests, ARequestThatFailedIsMadeAgainAfterAWhile) {
   bench.settle();
   bench.advance(seconds(6));
   const json before = all(bench, kRequests).at(0)["metadata"]["uid"];
-  answer(bench, kRequests, "j-nodes",
+  answer(bench, kRequests, named(bench, "j", "j"),
          {{"type", "Failed"}, {"status", "True"}, {"message", "no capacity in any zone"}});
   EXPECT_NE(told(bench).find("Failed: no capacity in any zone"), std::string::npos) << told(bench);
   EXPECT_EQ(all(bench, kRequests).at(0)["metadata"]["uid"], before);

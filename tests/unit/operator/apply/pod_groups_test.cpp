@@ -155,6 +155,34 @@ TEST_F(PodGroups, AClusterWithoutThemSaysHowToGetThem) {
   EXPECT_TRUE(bench.pods("j").empty());
 }
 
+TEST_F(PodGroups, AGroupOfAnotherOwnerIsNeitherTakenNorDeleted) {
+  bench.groups_wait = true;
+  const std::string name = "trainingjob-j-00000000-0";
+  const json other = {{"metadata", {{"name", name}}}, {"spec", {{"minMember", 1}}}};
+  bench.create(kGroups, "default", other);
+  bench.add_job("j", kVolcano);
+  bench.settle();
+  const json placed = bench.condition("j", "Placed");
+  EXPECT_EQ(placed["reason"], "NameTaken") << placed;
+  EXPECT_EQ(placed["message"], "PodGroup " + name +
+                                   " exists and does not belong to this job; delete it, or rename "
+                                   "the job");
+  EXPECT_TRUE(bench.pods("j").empty());
+  bench.cluster().erase(kGroups, "default", name);
+  bench.advance(std::chrono::minutes(1));
+  bench.settle();
+  ASSERT_EQ(groups().size(), 1U);
+  EXPECT_EQ(groups()[0]["metadata"]["ownerReferences"][0]["name"], "j");
+
+  bench.cluster().erase(kGroups, "default", name);
+  bench.create(kGroups, "default", other);
+  bench.patch_job("j", {{"spec", {{"suspend", true}}}});
+  bench.settle();
+  EXPECT_EQ(status()["phase"], "Suspended");
+  EXPECT_FALSE(status().contains("podGroup"));
+  EXPECT_EQ(groups().size(), 1U) << "it is somebody's own";
+}
+
 TEST_F(PodGroups, AWaitingJobNamesKubeSchedulerAndItsGroup) {
   bench.groups_wait = true;
   bench.add_job("j", {{"scheduling", {{"backend", "PodGroup"}}}});
