@@ -99,9 +99,7 @@ void Controller::subscribe() {
   parts_.stores.profiles.subscribe([this](const auto& before, const auto& after) {
     // Only waiting jobs are told: a placed gang keeps the profile that it was placed with.
     const std::string& name = (after ? *after : *before).meta.name;
-    if (after && !after->errors.empty())
-      spdlog::warn("RuntimeProfile {} cannot be used: {}", name,
-                   api::to_error(after->errors).message);
+    if (after) parts_.enqueue(kProfileKey + name);
     for (const auto& job : parts_.stores.jobs.list()) {
       const bool waits = job->errors.empty() && !job->status.placed() && !job->status.finished();
       if (waits && job->job.spec.runtime_profile == name)
@@ -167,6 +165,7 @@ void Controller::forget(const std::string& key, const std::string& uid) {
 Outcome Controller::reconcile(const std::string& key) {
   if (key == kScheduleKey) return {false, schedule()};
   if (key.starts_with(kNodeKey)) return mark(key.substr(kNodeKey.size()));
+  if (key.starts_with(kProfileKey)) return judge_profile(key.substr(kProfileKey.size()));
   const SteadyTime began = parts_.clock.steady();
   const Outcome outcome = reconcile_job(key);
   const std::lock_guard lock(mutex_);

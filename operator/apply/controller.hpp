@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Controller: observes, plans, writes the status, then acts, for one key at a time. A key is
-// "namespace/name" of a job, kScheduleKey for a pass of the scheduler, or kNodeKey with a node's
-// name for its labels and taint.
+// "namespace/name" of a job, kScheduleKey for a pass of the scheduler, kNodeKey with a node's name
+// for its labels and taint, or kProfileKey with a RuntimeProfile's name for its status.
 //
 // Ownership: everything in Parts must outlive it. Thread-safe for different keys; the WorkQueue
 // never hands one key to two workers. Failure: `reconcile` returns when to come back and never
@@ -42,6 +42,7 @@ namespace paceline::apply {
 
 inline const std::string kScheduleKey = "!schedule";
 inline const std::string kNodeKey = "!node/";
+inline const std::string kProfileKey = "!profile/";
 
 /// What people are told about a job.
 enum class News : std::uint8_t {
@@ -111,6 +112,8 @@ class Controller {
   Outcome reconcile_job(const std::string& key);
   bool marks_nodes() const;
   Outcome mark(const std::string& node);
+  /// Writes whether jobs can use the RuntimeProfile into its status.
+  Outcome judge_profile(const std::string& name);
   /// Services and Secret of the job, created if they do not exist. `again`: also if they were,
   /// since somebody may have deleted them; looked at after a minute, and then ever less often.
   std::expected<Surroundings, Done> surround(const JobPtr& job, JobState& state, bool again);

@@ -311,9 +311,13 @@ Result<PriorityView> project_priority(std::string_view json) {
 }
 
 Result<ProfileView> project_profile(std::string_view json) {
-  auto view = with_json<ProfileView>(json, [](const element&, ProfileView&) {});
+  auto view = with_json<ProfileView>(json, [](const element& profile, ProfileView& shown) {
+    shown.generation = kube::number(at(profile, "metadata", "generation"));
+  });
   if (!view) return view;
-  auto profile = api::parse_runtime_profile(nlohmann::json::parse(json, nullptr, false));
+  const auto document = nlohmann::json::parse(json, nullptr, false);
+  if (document.is_object()) view->status = document.value("status", nlohmann::json());
+  auto profile = api::parse_runtime_profile(document);
   if (profile) {
     view->profile = std::move(*profile);
   } else {

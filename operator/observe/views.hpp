@@ -123,6 +123,8 @@ struct ProfileView {
   kube::ObjectMeta meta;
   api::RuntimeProfile profile;
   api::FieldErrors errors;
+  std::int64_t generation = 0;
+  nlohmann::json status;  // as stored; null: there is none
 };
 
 /// The status of a condition; unknown if there is no such condition.

@@ -251,6 +251,7 @@ def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]])
         "paceline.dev/trainingjobs": {"get", "list", "watch", "delete"},
         "paceline.dev/trainingjobs/status": {"patch"},
         "paceline.dev/runtimeprofiles": {"list", "watch"},
+        "paceline.dev/runtimeprofiles/status": {"patch"},
         "paceline.dev/nodefabrics": {"list", "watch"},
         "/pods": {"get", "list", "watch", "create", "patch", "delete"},
         "/services": {"get", "create"},

@@ -91,9 +91,10 @@ BASES: dict[str, Object] = {
 
 @pytest.fixture(scope="module")
 def server(admin: Kube) -> Kube:
-    """A namespace with one job that no operator acts on."""
+    """A namespace with one job that no operator acts on, and a profile."""
     admin.create("namespaces", "", {"metadata": {"name": SPACE}})
     admin.create("trainingjobs", SPACE, left_alone("kept"))
+    admin.create("runtimeprofiles", "", {**BASES["runtimeprofiles"], "metadata": {"name": "one"}})
     return admin
 
 

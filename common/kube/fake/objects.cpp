@@ -16,7 +16,7 @@ bool has_status_subresource(const Resource& resource) {
   return resource.plural == kPods.plural || resource.plural == kNodes.plural ||
          resource.plural == kTrainingJobs.plural || resource.plural == kNodeFabrics.plural ||
          resource.plural == kServices.plural || resource.plural == kResourceQuotas.plural ||
-         resource.plural == kKueueWorkloads.plural;
+         resource.plural == kKueueWorkloads.plural || resource.plural == kRuntimeProfiles.plural;
 }
 
 bool has_finalizers(const Document& object) {

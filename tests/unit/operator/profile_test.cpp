@@ -53,6 +53,59 @@ TEST(RuntimeProfiles, JobThatNamesOneWaitsForIt) {
                   {"cudaGraph", "Disabled"}}));
 }
 
+TEST(RuntimeProfiles, TheStatusSaysWhetherJobsCanUseIt) {
+  ControllerBench bench;
+  create_profile(bench, "quick", {{"loader", "On"}});
+  bench.settle();
+  const auto profile = [&] {
+    return json::parse(bench.cluster().objects(kube::kRuntimeProfiles).at(0));
+  };
+  const auto valid = [&] { return profile()["status"]["conditions"][0]; };
+  EXPECT_EQ(valid()["type"], "Valid");
+  EXPECT_EQ(valid()["status"], "False");
+  EXPECT_EQ(valid()["reason"], "InvalidSpec");
+  EXPECT_NE(valid()["message"].get<std::string>().find("spec.acceleration.loader: "),
+            std::string::npos)
+      << valid();
+  EXPECT_EQ(profile()["status"]["observedGeneration"], 1);
+  const std::string since = valid()["lastTransitionTime"];
+
+  const std::uint64_t writes = bench.writes();
+  bench.restart_operator();
+  bench.settle();
+  EXPECT_EQ(bench.writes(), writes) << "another operator finds it as it should be";
+
+  const auto change = [&](const char* acceleration, int generation) {
+    bench.advance(std::chrono::seconds(5));
+    bench.cluster().poke(kube::kRuntimeProfiles, "", "quick",
+                         json{{"metadata", {{"generation", generation}}},
+                              {"spec", {{"acceleration", json::parse(acceleration)}}}}
+                             .dump());
+    bench.settle();
+  };
+  change(R"({"loader":"Off"})", 2);
+  EXPECT_EQ(profile()["status"]["observedGeneration"], 2);
+  EXPECT_EQ(valid()["lastTransitionTime"], since) << "it is as invalid as before";
+  change(R"({"loader":"Auto"})", 3);
+  EXPECT_EQ(valid()["status"], "True");
+  EXPECT_EQ(valid()["observedGeneration"], 3);
+  EXPECT_NE(valid()["lastTransitionTime"], since);
+}
+
+TEST(RuntimeProfiles, AProfileOfAnEarlierCrdHasNoStatus) {
+  ControllerBench bench;
+  int asked = 0;
+  bench.cluster().set_faults([&](const http::Request& request) -> std::optional<kube::Fault> {
+    if (!request.target.contains("/runtimeprofiles/quick/status")) return std::nullopt;
+    ++asked;
+    return kube::Fault{.status = 404};
+  });
+  create_profile(bench, "quick", {{"loader", "Auto"}});
+  bench.settle();
+  bench.advance(std::chrono::minutes(5));
+  EXPECT_EQ(asked, 1) << "it is not tried again";
+}
+
 TEST(RuntimeProfiles, DefaultServesWhoNamesNoneAndAGangKeepsWhatItHas) {
   ControllerBench bench;
   bench.add_node("n0", 4);
