@@ -5,7 +5,7 @@
 
 #include "common/kube/api/kueue.hpp"
 #include "common/kube/api/object_version.hpp"
-#include "operator/apply/owned.hpp"
+#include "operator/apply/facts/owned.hpp"
 #include "operator/observe/views.hpp"
 #include "operator/render/names.hpp"
 #include "operator/status/phase.hpp"

@@ -6,7 +6,7 @@
 
 #include "common/base/timestamp.hpp"
 #include "common/contract/labels.hpp"
-#include "operator/apply/owned.hpp"
+#include "operator/apply/facts/owned.hpp"
 #include "operator/render/names.hpp"
 #include "operator/render/owner.hpp"
 

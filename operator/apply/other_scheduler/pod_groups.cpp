@@ -6,8 +6,8 @@
 
 #include "operator/apply/actuator.hpp"
 #include "operator/apply/controller.hpp"
+#include "operator/apply/facts/owned.hpp"
 #include "operator/apply/kueue/workload.hpp"
-#include "operator/apply/owned.hpp"
 #include "operator/apply/scheduler_pass.hpp"
 #include "operator/plan/placement/quota.hpp"
 

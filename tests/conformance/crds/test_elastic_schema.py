@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kube import ApiError, Kube, Object
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 BOUNDS = {"role": "worker", "replicas": 2, "minReplicas": 1, "maxReplicas": 4}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kube import ApiError, Kube, Object
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")

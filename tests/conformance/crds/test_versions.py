@@ -13,7 +13,7 @@ import pytest
 import yaml
 from kube import ApiError, Kube, Object
 
-CRD = Path(__file__).resolve().parents[2] / "crds" / "trainingjobs.yaml"
+CRD = Path(__file__).resolve().parents[3] / "crds" / "trainingjobs.yaml"
 GROUP = "versions.paceline.dev"
 NAME = f"trainingjobs.{GROUP}"
 OLD, NEW = "v1alpha1", "v1beta1"
