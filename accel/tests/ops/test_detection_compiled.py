@@ -24,19 +24,19 @@ def overlaps(x: Tensor) -> Tensor:
     boxes = torch.cat((priors[:, :2] - 6, priors[:, :2] + 6), 1)[None]
     truths = torch.tensor([[0.0, 0.0, 30.0, 30.0], [20.0, 20.0, 50.0, 50.0]])
     found = ops.simota_assign(
-        boxes, (x * 2).view(1, 64, 3), priors, [0, 2], truths, torch.tensor([0, 1])
+        boxes, x.sqrt().view(1, 64, 3), priors, [0, 2], truths, torch.tensor([0, 1])
     )
-    return found.overlaps * 2
+    return found.overlaps.neg()
 
 
 def voxels(x: Tensor) -> Tensor:
-    found = ops.voxelize((x * 2).view(64, 3), (0.1,) * 3, (0, 0, 0, 1, 1, 1), max_points=5)
+    found = ops.voxelize(x.sqrt().view(64, 3), (0.1,) * 3, (0, 0, 0, 1, 1, 1), max_points=5)
     assert found.points is not None
-    return found.points * 2
+    return found.points.neg()
 
 
 def targets(x: Tensor) -> Tensor:
-    centers = (x * 16).view(-1, 3)[:, :2]
+    centers = x.mul(16).view(-1, 3)[:, :2]
     found = ops.fcos3d_targets(
         [centers + 3],
         [0, 64],
@@ -47,7 +47,7 @@ def targets(x: Tensor) -> Tensor:
         torch.arange(64),
         head=ops.FCOS3DHead(strides=[8], regress_ranges=[(-1, 48)]),
     )
-    return found.bbox_targets_3d[0] * 2
+    return found.bbox_targets_3d[0].neg()
 
 
 @pytest.mark.parametrize("function", [overlaps, voxels, targets])

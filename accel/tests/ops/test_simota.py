@@ -109,8 +109,8 @@ def test_16_bits_differ_from_the_original_only_where_its_rounding_decides(
         wanted = originals.simota_image(
             boxes, scores, priors.to(dtype), truths, labels, costs_of=rounded_costs
         )
-        matched += int((wanted.winners >= 0).sum())
-        different += int((wanted.winners != found.gt_index[0]).sum())
+        matched += int(wanted.winners.ge(0).sum())
+        different += int(wanted.winners.ne(found.gt_index[0]).sum())
         exact = originals.simota_image(
             boxes.double(), scores.double(), priors.double(), truths.double(), labels
         )
