@@ -14,6 +14,7 @@ import pytest
 import swin_stand_in
 import torch
 from paceline._core import reports
+from paceline._inject import operators
 from swin_training import LAYERS, SIDE, assert_attends, assert_near, images, made, output, trained
 from torch.utils.checkpoint import checkpoint
 
@@ -251,6 +252,34 @@ def test_compiled(model: Any) -> None:
         assert operator.calls == LAYERS, "the model itself is not compiled"
 
 
+class Checkpointed(torch.nn.Module):
+    def __init__(self, inner: torch.nn.Module, reentrant: bool) -> None:
+        super().__init__()
+        self.inner, self.reentrant = inner, reentrant
+
+    def forward(self, batch: Tensor) -> Tensor:
+        return checkpoint(lambda x: output(self.inner, x), batch, use_reentrant=self.reentrant)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("idle", ["", "steps without"])
+def test_a_trial_that_switches_within_a_checkpointed_step(
+    model: Any, reentrant: bool, idle: str
+) -> None:
+    """As where one optimizer's step lies between forward and backward of another's loss."""
+    built = made(model)
+    theirs = trained(built, images())
+    with swin_stand_in.installed() as operator:
+        operators.trial.idle = idle
+        batch = images().requires_grad_()
+        result = Checkpointed(built, reentrant)(batch)
+        operators.trial.idle = "" if idle else "steps without"
+        (result * torch.linspace(-1, 1, result.numel()).view_as(result)).sum().backward()
+        assert operator.calls == (0 if idle else 2 * LAYERS)
+    assert_near([result.detach(), batch.grad], theirs[:2])
+
+
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpointed_under_a_mode(model: Any, reentrant: bool) -> None:
@@ -260,22 +289,14 @@ def test_checkpointed_under_a_mode(model: Any, reentrant: bool) -> None:
     built = made(model)
     theirs = trained(built, images())
 
-    class Checkpointed(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = built
-
-        def forward(self, batch: Tensor) -> Tensor:
-            return checkpoint(lambda x: output(self.inner, x), batch, use_reentrant=reentrant)
-
     with swin_stand_in.installed() as operator:
-        assert_near(trained(Checkpointed(), images()), theirs)
+        assert_near(trained(Checkpointed(built, reentrant), images()), theirs)
         assert operator.calls == 2 * LAYERS
         batch = images().requires_grad_()
         with FlopCounterMode(display=False):
-            result = Checkpointed()(batch)
+            result = Checkpointed(built, reentrant)(batch)
         result.sum().backward()
         built.zero_grad()
         assert operator.calls == 2 * LAYERS
-        assert_near(trained(Checkpointed(), images()), theirs)
+        assert_near(trained(Checkpointed(built, reentrant), images()), theirs)
         assert operator.calls == 4 * LAYERS

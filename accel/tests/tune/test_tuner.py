@@ -58,11 +58,14 @@ class Fake:
         return "fake graphs"
 
 
-def run(change: Fake, steps: int, seconds: StepTime, after: float = 1.0) -> float:
+def run(
+    change: Fake, steps: int, seconds: StepTime, after: float = 1.0, starts_on: bool = False
+) -> float:
     """Trains; returns the seconds that it took."""
     _report.forget()
     now = 0.0
-    tuner = _tuner.Tuner(change, 120.0, after, clock=lambda: now)
+    change.on = starts_on
+    tuner = _tuner.Tuner(change, 120.0, after, clock=lambda: now, starts_on=starts_on)
     for step in range(steps):
         now += seconds(step, change.on)
         if change.fails_at and len(change.uses) == change.fails_at:
@@ -170,6 +173,19 @@ def test_what_is_kept_is_looked_at_again_and_stays() -> None:
     assert change.uses.count(False) > 12, "it was not looked at again"
     without = run(Fake("off"), 20_000, noisy(1.2, 3))
     assert total < without / 1.17
+
+
+def test_what_is_used_from_the_start_is_left_only_where_it_does_not_gain() -> None:
+    for gain, kept in ((1.1, True), (0.9, False)):
+        change, seconds = Fake(), noisy(gain)
+
+        def step(number: int, on: bool, seconds: StepTime = seconds) -> float:
+            assert on or number >= _tuner.FIRST_GAP, "it is on until it is looked at"
+            return seconds(number, on)
+
+        run(change, 900, step, starts_on=True)
+        assert change.uses and change.on is kept and change.dropped is not kept
+        assert _report._status().seen[0]["state"] == ("on" if kept else "off")
 
 
 def test_why_a_change_is_not_tried() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -20,6 +21,22 @@ from paceline._core.untraced import untraced
 
 NOT_OURS: Any = object()
 _MOST_REASONS = 16  # that are told of one class
+
+
+@dataclass
+class Trial:
+    """What has become of the tuner's trial (operators_trial.py)."""
+
+    has_begun: bool = False
+    idle: str = ""  # why no operator computes just now
+    told: str = ""
+    gain: float | None = None
+    rolled_back: bool = False
+
+
+trial = Trial()
+# Begins the trial when the first class is patched, and returns what ends it.
+begin_trial: Callable[[], Callable[[], None]] | None = None
 
 _undo: list[Callable[[], None]] = []
 classes: list[Patched] = []
@@ -45,11 +62,11 @@ def _patch_unless_off(patch: Callable[[ModuleType], None], library: ModuleType) 
 
 def uninstall() -> None:
     """Puts all originals back."""
-    global _switch
+    global _switch, trial
     while _undo:
         _undo.pop()()
     classes.clear()
-    _switch = None
+    _switch, trial = None, Trial()
 
 
 class Patched:
@@ -79,17 +96,22 @@ class Patched:
 
     def told(self) -> dict[str, Any]:
         parts = [f"{self.computed} calls computed, class Reordered"] if self.computed else []
+        parts += [trial.told] if trial.told and self.computed else []
         parts += [f"{count} by the library ({why})" for why, count in sorted(self._left.items())]
         if self.never:
             parts = [f"left as it is ({self.never})"]
         reasons = [self.never] if self.never else sorted(self._left)
+        if self.computed and trial.rolled_back:
+            reasons = [trial.told]
         met = self.computed or reasons
+        acts = self.computed and not trial.rolled_back
         return {
             "name": self.name,
-            "state": "on" if self.computed else "off" if met else "waiting",
+            "state": "on" if acts else "off" if met else "waiting",
             "reason": "; ".join(reasons) if met else "no call yet",
             "computed": self.computed,
             "left": sum(self._left.values()),
+            "gain": trial.gain if self.computed else None,
             "text": "; ".join(parts) or "no call yet",
         }
 
@@ -99,6 +121,9 @@ def replace(owner: Any, method: str, original: Any, patched: Patched) -> None:
     setattr(owner, method, there if patched.compiles else untraced(there))
     _undo.append(functools.partial(setattr, owner, method, original))
     classes.append(patched)
+    if begin_trial is not None and not trial.has_begun:
+        trial.has_begun = True
+        _undo.append(begin_trial())
 
 
 def _around(original: Any, ours: Callable[..., Any]) -> Any:

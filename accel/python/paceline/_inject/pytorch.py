@@ -174,8 +174,9 @@ def _compiled() -> None:
 
 
 def _operators() -> None:
-    from paceline._inject import detection, swin
+    from paceline._inject import detection, operators, operators_trial, swin
 
+    operators.begin_trial = operators_trial.begin
     swin.install()
     detection.install()
 

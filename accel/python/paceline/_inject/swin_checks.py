@@ -13,6 +13,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from paceline._core.tensors import why_transformed
+from paceline._inject import operators
 from paceline._inject.swin_forms import Call, Form
 
 # PyTorch's tables of hooks: those of a module, by name, and those of all modules.
@@ -118,6 +119,8 @@ def why_not_now(form: Form, module: Any) -> str:
 
 def why_not_around(skips_modules: bool = False) -> str:
     """Returns why nothing is computed by an operator in what is around the call."""
+    if operators.trial.idle:
+        return operators.trial.idle
     if _dispatch_modes() > 0 or any(
         type(_function_mode(number)).__module__ != _SETS_DEVICE
         for number in range(_function_modes())

@@ -15,6 +15,7 @@ change. All of it happens at the ends of steps, in the thread that trains.
 from __future__ import annotations
 
 import functools
+import math
 import statistics
 import time
 from collections.abc import Callable, Generator
@@ -75,7 +76,10 @@ class Tuner:
         memory: Memory | None = None,
         report: Any = _report,
         turns: list[Any] | None = None,
+        starts_on: bool = False,
     ) -> None:
+        """`starts_on`: the change is used from the start, and left where it does not gain."""
+        self._starts_on = starts_on
         self._change, self._first_budget, self._after = change, first_budget, after
         self._clock, self._memory, self._report = clock, memory, report
         self._turns = [] if turns is None else turns
@@ -132,7 +136,9 @@ class Tuner:
         if why:
             self._leave(why)
             return
-        if known is None:
+        if self._starts_on:
+            kept = True
+        elif known is None:
             seconds = yield from self._pass(USUAL_STEPS)
             usual = self._ranks.greatest(statistics.median(seconds))
             self._report.waits("it is being tried")
@@ -267,6 +273,15 @@ def try_step(choice: Any) -> Callable[[], None]:
         turns=TURNS,
     )
     return drive(tuner)
+
+
+def try_operators(change: Any) -> Callable[[], None]:
+    """Looks whether the operators that are used gain (_inject/operators_trial.py). Returns a
+    function that ends it.
+    """
+    return drive(
+        Tuner(change, math.inf, after(), report=change, turns=TURNS, starts_on=True),
+    )
 
 
 def drive(tuner: Tuner) -> Callable[[], None]:

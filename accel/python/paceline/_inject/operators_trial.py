@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the operators in the places of libraries' methods gain in this training.
+
+They compute from the first call on. After some minutes the tuner makes windows of steps with and
+without them. Where steps are not quicker with them, the libraries compute from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from paceline._core import effects
+from paceline._inject import operators
+from paceline.tune import _tuner
+
+
+def begin() -> Callable[[], None]:
+    """Returns a function that ends the trial."""
+    return _tuner.try_operators(Operators())
+
+
+class Operators:
+    """What the tuner switches, and what it tells: all operators of this process together."""
+
+    name = "operators"
+    failed = ""
+    proved = False  # by an earlier run: what was shown is not kept for operators
+
+    def __init__(self) -> None:
+        self._computed = 0
+
+    # -- what the tuner asks for
+
+    def observe(self) -> None:
+        self._computed = _computed()
+
+    def why_not(self) -> str:
+        return "" if _computed() > self._computed else "no call was computed in the last steps"
+
+    def use(self, on: bool) -> None:
+        operators.trial.idle = "" if on else "steps of the trial without it"
+
+    def drop(self) -> None:
+        """Without a verdict they are used, as before the trial."""
+        self.use(True)
+
+    def about(self) -> str:
+        return ""
+
+    # -- what the tuner tells
+
+    def waits(self, why: str) -> None:
+        pass
+
+    def left(self, _: str, why: str) -> None:
+        operators.trial.told = f"not tried: {why}"
+
+    def judged(self, _: str, verdict: Any, __: str) -> None:
+        trial, gain = operators.trial, verdict.gain
+        trial.gain = None if gain is None else gain.mean
+        trial.rolled_back = not verdict.kept
+        trial.told = f"{'kept' if verdict.kept else 'rolled back'}: {verdict.reason}"
+        if trial.rolled_back:
+            trial.idle = "rolled back by the trial"
+        effects.write()
+
+
+def _computed() -> int:
+    return sum(each.computed for each in operators.classes)
