@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import checks
 import torch
+from operator_checks import OperatorChecks
 from paceline import ops
 from paceline.ops import _window, _window_kernels
 from torch.nn import functional
@@ -229,6 +230,21 @@ def graphed(call: Callable[[], Any]) -> Callable[[], None]:
     return graph.replay
 
 
+def replayed(call: Callable[[], list[Tensor]]) -> list[Tensor]:
+    """The results of a captured graph, which holds none before it is replayed."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = call()
+    graph.replay()
+    torch.cuda.synchronize()
+    return found
+
+
 def eager(windows: Windows) -> Tensor:
     return _window.by_torch(windows.qkv, windows.table, windows.index, windows.mask, 32**-0.5)
 
@@ -425,6 +441,7 @@ if __name__ == "__main__":
                 a_second_backward_is_pytorchs,
                 fcos3d_targets_are_those_of_the_cpu,
                 simota_assigns_as_the_cpu,
+                *OperatorChecks(DEVICE, "inductor", replayed, milliseconds, 128, 640).all(),
                 times_by_blocks,
                 times_of_fcos3d,
                 times_of_simota,
