@@ -127,13 +127,11 @@ TEST(JobEvents, EffectsAreToldOnceForAGang) {
   bench.add_job("j", {{"acceleration", json::object()}});
   bench.settle();
   const auto report = [&](int step, double gain) {
-    bench.summary = json{{"version", 1},
-                         {"phase", "Running"},
-                         {"attempt", 0},
-                         {"restarts", 0},
-                         {"training", {{"step", step}}},
-                         {"effects", {{{"feature", "compile"}, {"kept", true}, {"gain", gain}}}}}
-                        .dump();
+    const json compile = {{"feature", "compile"}, {"kept", true}, {"gain", gain}};
+    bench.summary =
+        json{{"version", 1},  {"phase", "Running"},           {"attempt", 0},
+             {"restarts", 0}, {"training", {{"step", step}}}, {"effects", json::array({compile})}}
+            .dump();
     bench.advance(std::chrono::seconds(61));
   };
   (void)news(bench);

@@ -12,7 +12,7 @@ import yaml
 from kube import ApiError, Kube, Object
 from test_effects import operator_at_work
 
-CRD = Path(__file__).resolve().parents[2] / "crds" / "runtimeprofiles.yaml"
+CRD = Path(__file__).resolve().parents[3] / "crds" / "runtimeprofiles.yaml"
 KIND = "runtimeprofiles"
 
 
