@@ -30,9 +30,8 @@ PACELINE_INLINE Int64 entry_of(const Attention& call, int pair) {
 
 // NaN for an entry outside the table: an error that can be seen, without a wait for the GPU.
 PACELINE_INLINE float bias_of(const Attention& call, int pair, int head) {
-  const Int64 entry = entry_of(call, pair);
-  const bool is_inside = entry >= 0 && entry < call.entries;
-  return is_inside ? call.table[entry * call.heads + head] : base::as_float(kNan);
+  const auto entry = static_cast<unsigned long long>(entry_of(call, pair));
+  return entry < call.entries ? call.table[entry * call.heads + head] : base::as_float(kNan);
 }
 
 // Bias and mask times log2(e), and -infinity for keys behind the last token.
