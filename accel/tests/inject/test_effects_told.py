@@ -103,6 +103,7 @@ from paceline.tune import _report
 from paceline.tune._pairs import Gain
 from paceline.tune._trial import Verdict
 
+_report.install()
 _report.switch = "on"
 assert effects.found() == [], effects.found()
 _report.waits("it is tried after 300 s of training")

@@ -77,8 +77,9 @@ def tried(train_by_fork: Train, tmp_path: Path) -> Any:
             PACELINE_EFFECTS_FILE=str(file),
         )
         assert result.code == 0, result.output
-        told = json.loads(file.read_text())["effects"]
-        return result.output, next(each for each in told if each["feature"] == "operators")
+        (effect,) = json.loads(file.read_text())["effects"]  # of no other feature
+        assert effect["feature"] == "operators"
+        return result.output, effect
 
     return run
 

@@ -54,7 +54,7 @@ class Operators:
         pass
 
     def left(self, _: str, why: str) -> None:
-        operators.trial.told = f"not tried: {why}"
+        operators.trial.told = f"left on without a trial: {why}"
 
     def judged(self, _: str, verdict: Any, __: str) -> None:
         trial, gain = operators.trial, verdict.gain

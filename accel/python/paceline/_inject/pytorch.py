@@ -174,11 +174,17 @@ def _compiled() -> None:
 
 
 def _operators() -> None:
-    from paceline._inject import detection, operators, operators_trial, swin
+    from paceline._inject import detection, operators, swin
 
-    operators.begin_trial = operators_trial.begin
+    operators.begin_trial = _try_operators
     swin.install()
     detection.install()
+
+
+def _try_operators() -> Callable[[], None]:
+    from paceline._inject import operators_trial
+
+    return operators_trial.begin()
 
 
 def _communication() -> None:

@@ -13,6 +13,7 @@ _end: list[Callable[[], None]] = []
 
 
 def install() -> None:
+    _report.install()
     _report.switch = why_off(contract.COMPILE, "models are", "compiled models")
     if _report.switch:
         return
