@@ -243,7 +243,7 @@ Section acceleration(const JobFacts& facts) {
     out.push_back("On, and rank 0 has not said whether it acts: " + some(silent) + ".");
   if (facts.settings.empty() && facts.effects.empty() && facts.step > 0)
     out.emplace_back(
-        "Acceleration is off, by the job or by its RuntimeProfile. `acceleration: {mode: Auto}` in "
+        "Acceleration is off for this run. `acceleration: {mode: Auto}` in "
         "its spec turns on what is measured to gain.");
   return section;
 }

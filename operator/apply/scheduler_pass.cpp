@@ -368,9 +368,11 @@ void Controller::SchedulerPass::take_answers(plan::SchedulerOutput output) {
     const auto state = controller_.states_.find(uid);
     const auto seen = jobs_.find(uid);
     if (state == controller_.states_.end() || seen == jobs_.end()) continue;
-    // Meanwhile it may have lost the placement that was to make room, and have another one.
+    // Meanwhile it may have lost the placement that was to make room, and have another one. One
+    // that was not on record yet makes room when it is.
+    const api::JobStatus& then = seen->second->status;
     const api::JobStatus& now = controller_.newest(seen->second, *state->second)->status;
-    if (!now.placed() || now.start_time != seen->second->status.start_time) continue;
+    if (then.placed() && (!now.placed() || now.start_time != then.start_time)) continue;
     state->second->memory.preempted_by = name;
     wake_.push_back(state->second->key);
   }

@@ -164,8 +164,11 @@ bool Controller::are_gone(JobState& state, const std::set<std::string>& nodes) {
   std::set<std::string> unseen;
   for (const std::string& name : nodes) {
     const auto found = parts_.api.get(kube::kNodes, "", name);
+    if (!found && found.error().code == Code::kNotFound) continue;
     // While nobody answers, no node is gone.
-    if (found || found.error().code != Code::kNotFound) unseen.insert(name);
+    unseen.insert(name);
+    if (!found)
+      log_about(state.key, spdlog::level::warn, "node {}: {}", name, to_string(found.error()));
   }
   const std::lock_guard lock(mutex_);
   state.memory.unseen_nodes = std::move(unseen);

@@ -122,7 +122,9 @@ std::expected<VolumeFacts, Done> facts_of(kube::Api& api, const api::TrainingJob
     failure.refusal = std::move(refused);
     return std::unexpected(std::move(failure));
   }
-  const std::string name = claim->value("/spec/volumeName"_json_pointer, std::string());
+  // A template's may be of any type.
+  const json volume_name = claim->value("/spec/volumeName"_json_pointer, json());
+  const std::string name = volume_name.is_string() ? volume_name.get<std::string>() : "";
   if (name.empty()) return facts_of_unbound(api, job, use, *claim, storage_class);
   const auto volume = read(api, kube::kPersistentVolumes, "", name);
   if (!volume) return std::unexpected(volume.error());

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "common/contract/labels.hpp"
+#include "operator/api/fingerprint.hpp"
 #include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
@@ -28,7 +29,8 @@ bool describes(const api::JobStatus& status, const api::Spec& spec) {
 /// operator looked. Statuses of older operators have no fingerprint.
 bool spec_changed(const Planner& planner) {
   const std::string& placed = planner.out.status.placed_spec;
-  return planner.out.status.placed() && !placed.empty() && placed != planner.in.job.fingerprint;
+  return planner.out.status.placed() && !placed.empty() &&
+         !api::is_fingerprint_of(placed, planner.spec);
 }
 
 /// A gang that has succeeded ends the job before anything else is decided: it is neither suspended
@@ -89,7 +91,8 @@ Plan plan_job(const Observed& observed) {
       planner.wake_after({});
       return done();
     }
-  } else if (planner.status().placed_spec.empty()) {
+  } else {
+    // An earlier operator wrote it in another way, or not at all.
     planner.status().placed_spec = observed.job.fingerprint;
   }
   if (!observed.job.status.placed()) {

@@ -10,8 +10,9 @@
 
 namespace paceline {
 
-/// Longer than any reconciliation: calls time out after 30 s, and a large gang needs many.
-inline constexpr std::chrono::minutes kHangs{15};
+/// Longer than a reconciliation takes: a call gives up after 30 s, and a gang of thousands of pods
+/// on a slow API server needs many.
+inline constexpr std::chrono::minutes kHangs{60};
 
 /// Answers 503 if a worker has had one key for longer than kHangs. A leader whose workers hang
 /// renews its Lease all the same, so that only its restart lets another process act.

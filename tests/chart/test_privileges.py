@@ -256,7 +256,7 @@ def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]])
         "/pods": {"get", "list", "watch", "create", "patch", "delete"},
         "/services": {"get", "create"},
         "/secrets": {"create"},
-        "/nodes": {"list", "watch"},
+        "/nodes": {"get", "list", "watch"},
         "/resourcequotas": {"list", "watch"},
         "scheduling.k8s.io/priorityclasses": {"list", "watch"},
         "kueue.x-k8s.io/workloads": {"get", "list", "watch", "create", "patch", "delete"},

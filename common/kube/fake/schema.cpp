@@ -53,6 +53,9 @@ constexpr std::array kKnown{kPods,
                             kWorkloadPriorities};
 
 constexpr auto kRoot = std::to_array<Text>({"apiVersion", "kind", "metadata", "spec", "status"});
+/// Kinds whose fields stand at the root. They are not checked.
+constexpr std::array kWithoutSpec{kEvents,         kPodTemplates,    kPriorityClasses,
+                                  kStorageClasses, kServiceAccounts, kWorkloadPriorities};
 constexpr auto kSecretRoot = std::to_array<Text>(
     {"apiVersion", "kind", "metadata", "data", "stringData", "type", "immutable"});
 constexpr auto kConfigMapRoot =
@@ -175,9 +178,8 @@ std::vector<std::string> unknown_fields(const Resource& resource, const Document
     check(object, kSecretRoot, "", unknown);
   else if (resource.plural == kConfigMaps.plural)
     check(object, kConfigMapRoot, "", unknown);
-  else if (resource.plural != kEvents.plural && resource.plural != kPodTemplates.plural &&
-           resource.plural != kPriorityClasses.plural &&
-           resource.plural != kStorageClasses.plural && resource.plural != kServiceAccounts.plural)
+  else if (std::ranges::find(kWithoutSpec, resource.plural, &Resource::plural) ==
+           kWithoutSpec.end())
     check(object, kRoot, "", unknown);
   if (object.contains("metadata")) check(object["metadata"], kMetadata, "metadata", unknown);
   if (!object.contains("spec") || !object["spec"].is_object()) return unknown;

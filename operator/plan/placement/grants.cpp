@@ -6,17 +6,20 @@
 
 namespace paceline::plan {
 
+void add_grant(Constraints& constraints, const api::PodGrant& grant) {
+  constraints.selector.insert(constraints.selector.end(), grant.node_selector.begin(),
+                              grant.node_selector.end());
+  const auto added = read_constraints({{"tolerations", grant.tolerations}}).tolerations;
+  constraints.tolerations.insert(constraints.tolerations.end(), added.begin(), added.end());
+}
+
 std::vector<Need> with_grants(std::vector<Need> needs, const std::vector<api::PodGrant>& grants) {
   if (grants.size() != needs.size()) return needs;
   std::vector<Need> limited;
   for (std::size_t role = 0; role < needs.size(); ++role) {
     Need need = std::move(needs[role]);
     const api::PodGrant& grant = grants[role];
-    Constraints& constraints = need.constraints;
-    constraints.selector.insert(constraints.selector.end(), grant.node_selector.begin(),
-                                grant.node_selector.end());
-    const auto added = read_constraints({{"tolerations", grant.tolerations}}).tolerations;
-    constraints.tolerations.insert(constraints.tolerations.end(), added.begin(), added.end());
+    add_grant(need.constraints, grant);
     if (grant.pods) need.count = std::min(need.count, *grant.pods);
     int left = need.count;
     for (const api::PodShare& share : grant.shares) {

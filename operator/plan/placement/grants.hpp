@@ -9,6 +9,9 @@
 
 namespace paceline::plan {
 
+/// Adds the node labels and tolerations that the pods were granted.
+void add_grant(Constraints& constraints, const api::PodGrant& grant);
+
 /// The needs, limited to the nodes that were granted. A role with a topology assignment becomes one
 /// need for each domain, in the assignment's order, so node ranks follow the topology. `grants` is
 /// by role; empty: nothing limits the gang.

@@ -31,7 +31,11 @@ bool holds_all(const json& volume_modes, const json& claim_modes) {
 bool is_free_for(const json& claim, const json& volume) {
   const json kept_for = at(volume, "/spec/claimRef"_json_pointer);
   if (kept_for.is_null()) return at(volume, "/status/phase"_json_pointer) == "Available";
-  return at(claim, "/metadata"_json_pointer).is_object() &&
+  const json uid = at(kept_for, "/uid"_json_pointer);
+  // That of a claim which is gone keeps the volume from a new one of the same name.
+  const bool of_another =
+      uid.is_string() && uid != "" && uid != at(claim, "/metadata/uid"_json_pointer);
+  return !of_another && at(claim, "/metadata"_json_pointer).is_object() &&
          at(kept_for, "/name"_json_pointer) == at(claim, "/metadata/name"_json_pointer) &&
          at(kept_for, "/namespace"_json_pointer) == at(claim, "/metadata/namespace"_json_pointer);
 }

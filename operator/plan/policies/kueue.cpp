@@ -95,10 +95,10 @@ void tend_workload(Planner& planner) {
   if (job.placed()) {
     if (job.workload.empty() || !workload->grants()) return;
     const bool ready = job.is_true(status::kRunning);
-    if (has_shrunk(planner)) {
-      step = WorkloadStep::kShrink;
-    } else if (ready != workload->pods_ready) {
+    if (ready != workload->pods_ready) {
       step = ready ? WorkloadStep::kReady : WorkloadStep::kNotReady;
+    } else if (has_shrunk(planner)) {
+      step = WorkloadStep::kShrink;
     } else if (has_new_priority(planner.in.kueue)) {
       step = WorkloadStep::kPrioritize;
     }

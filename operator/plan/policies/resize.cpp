@@ -22,6 +22,7 @@
 #include "common/contract/injection.hpp"
 #include "operator/api/elastic.hpp"
 #include "operator/plan/placement/constraints.hpp"
+#include "operator/plan/placement/grants.hpp"
 #include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
@@ -150,13 +151,16 @@ void keep_words(Planner& planner, const ReplicaState& state) {
   planner.status().attempt = std::max(planner.status().attempt, report->attempt + 1);
 }
 
-/// By role: whether its replicas may have new pods on a node. What admission adds to a pod is not
-/// known here.
+/// By role: whether its replicas may have new pods on a node. Of what admission adds to a pod,
+/// Kueue's flavors are known here.
 std::vector<Constraints> constraints_of(const Planner& planner) {
   std::vector<Constraints> all;
   for (const api::Role& role : planner.spec.roles) {
-    all.push_back(read_constraints(role.pod_template.value("spec", nlohmann::json::object())));
-    all.back().excluded = excluded_nodes(planner.out.status, planner.in.now);
+    Constraints& constraints = all.emplace_back(
+        read_constraints(role.pod_template.value("spec", nlohmann::json::object())));
+    constraints.excluded = excluded_nodes(planner.out.status, planner.in.now);
+    if (all.size() <= planner.in.kueue.grants.size())
+      add_grant(constraints, planner.in.kueue.grants[all.size() - 1]);
   }
   return all;
 }

@@ -136,6 +136,33 @@ TEST(Suspend, AnEditThatTheOperatorMissedStartsTheGangAgain) {
   EXPECT_NE(bench.status().placed_spec, before);
 }
 
+TEST(Suspend, AnUpgradeOfTheOperatorIsNoEdit) {
+  JobBench bench(nlohmann::json{{"acceleration", {{"loader", "Disabled"}}}});
+  bench.run();
+  const std::string present = bench.status().placed_spec;
+  // as the operator before wrote it, which left acceleration out
+  bench.job.status.placed_spec = "34a1a66751d71d97";
+  bench.settle();
+  EXPECT_EQ(bench.status().phase, "Running") << bench.status().message;
+  EXPECT_EQ(bench.status().placed_spec, present);
+}
+
+TEST(Suspend, AnotherOrderOfTheContainersIsNoEdit) {
+  const auto roles = [](const char* first, const char* second) {
+    nlohmann::json list = nlohmann::json::parse(R"([{"name": "w", "replicas": 2, "template": {
+      "spec": {"containers": [{"image": "i", "command": ["train"]},
+                              {"image": "i", "command": ["train"]}]}}}])");
+    list[0]["template"]["spec"]["containers"][0]["name"] = first;
+    list[0]["template"]["spec"]["containers"][1]["name"] = second;
+    return nlohmann::json{{"roles", list}};
+  };
+  JobBench bench(roles("trainer", "logs"));
+  bench.run();
+  bench.change_spec(roles("logs", "trainer"));
+  bench.settle();
+  EXPECT_EQ(bench.status().phase, "Running") << bench.status().message;
+}
+
 TEST(Suspend, WhateverTheGangIsMadeWithCountsAsAnEdit) {
   const char* edits[] = {
       R"({"acceleration": {"mode": "Disabled"}})",

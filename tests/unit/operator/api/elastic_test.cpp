@@ -100,7 +100,7 @@ TEST(Elastic, APlacedJobHasTheSizeOnRecord) {
   size_as_placed(job->spec, status);
   EXPECT_EQ(replica_count(job->spec), 2);
   EXPECT_EQ(fingerprint(job->spec), before) << "a resize is no new spec";
-  EXPECT_EQ(sized_fingerprint(before, job->spec), before + "-2-4");
+  EXPECT_EQ(sized_fingerprint(before, job->spec), before + "-1-4");
   EXPECT_EQ(elastic_size(job->spec, 3), 3);
   EXPECT_EQ(elastic_size(job->spec, 5), std::nullopt) << "4 are wanted";
 }

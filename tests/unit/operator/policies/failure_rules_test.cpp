@@ -178,7 +178,7 @@ TEST(Restarts, AGangThatIsQueuedAgainForWantOfANodeHasSpentItsRestart) {
   bench.run();
   bench.no_node = {1};
   bench.end(1, 1);
-  bench.settle();
+  for (int i = 0; i < 3; ++i) bench.step();
   ASSERT_EQ(bench.status().reason, "WaitingForNode");
   EXPECT_EQ(bench.status().restarts, 0);
   bench.advance(std::chrono::hours(1));
