@@ -283,6 +283,8 @@ TEST_F(UnboundVolumes, AClaimOfOnePodIsRefusedBeforeItIsBound) {
 
 TEST(MayTake, WhatKubernetesCompares) {
   const json kept = {{"namespace", "default"}, {"name", "data"}};
+  json former = kept;
+  former["uid"] = "gone";
   struct Case {
     const char* pointer;
     json value;
@@ -299,6 +301,7 @@ TEST(MayTake, WhatKubernetesCompares) {
       {"/status/phase", "Released", false},
       {"/spec/claimRef", kept, true},
       {"/spec/claimRef", {{"namespace", "other"}, {"name", "data"}}, false},
+      {"/spec/claimRef", former, false},
       {"/metadata/deletionTimestamp", "2026-01-01T00:00:00Z", false},
       {"/metadata/labels", {{"disk", "fast"}}, true},
   };

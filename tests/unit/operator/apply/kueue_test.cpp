@@ -397,6 +397,9 @@ TEST(Kueue, AJobOfAFixedSizeAsksForAllOrNone) {
 
 TEST(Kueue, AShrunkJobGivesQuotaBackWhenItsOldPodsAreGone) {
   KueueBench bench;
+  for (const char* node : {"gpu-a", "gpu-b"})  // the flavor tolerates it
+    bench.cluster().poke(kube::kNodes, "", node,
+                         R"({"spec":{"taints":[{"key":"gpu","effect":"NoSchedule"}]}})");
   bench.add_elastic(4, 1);
   bench.admit(nullptr, 3);
   bench.pods_linger = true;
