@@ -6,12 +6,17 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import swin_stand_in  # noqa: F401 - finds the built package
+import torch
+from paceline._inject import operators, operators_trial
 from programs import Train
 
 HERE = Path(__file__).resolve().parent
+NEW = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 4)  # has the compiler
 TRAIN = f"""
 import json, sys, time, types
 sys.path += [{str(HERE)!r}]
@@ -90,6 +95,132 @@ def test_what_gains_is_kept_and_told(tried: Any) -> None:
     assert re.search(r"SimOTAAssigner: \d+ calls computed, class Reordered; kept: \+", output)
     assert "by the library (steps of the trial without it)" in output
     assert effect["kept"] and effect["gain"] > 0.5, effect
+
+
+# The program of a Swin model, in which a second tuner looks for modules to compile.
+SWIN = f"""
+import importlib, sys, time, types
+sys.path += [{str(HERE)!r}, {str(HERE.parent)!r}]
+import swin_fakes, swin_stand_in
+from paceline._inject import operators, swin
+from paceline.tune import _compile, _report, _trial, _tuner
+
+_tuner.FIRST_GAP, _trial.WINDOW_SECONDS = 8, 0.02
+torch.set_num_threads(1)
+_compile.why_no_compiler = lambda device: "none here"
+operator, plain = swin_stand_in.Operator(), swin_fakes.WindowAttention._get_rel_pos_bias
+window = importlib.import_module("paceline.ops._window")
+window.serves, window.takes = lambda *_: True, operator.takes
+window.window_attention = operator.window_attention
+
+class WindowAttention(swin_fakes.WindowAttention):
+    def forward(self, x, mask=None):
+        time.sleep(0.004)
+        return super().forward(x, mask)
+
+library = types.ModuleType("timm.models.swin_transformer")
+library.WindowAttention = WindowAttention
+swin._patch(library)  # as the import of timm does
+model = nn.Sequential(WindowAttention(), nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+steps = 0
+while not operators.trial.told and steps < 5000:
+    model(torch.randn(6, 9, 16)).square().mean().backward()
+    optimizer.step()
+    steps += 1
+print("told", operators.trial.told)
+print("left", operators.classes[0]._left)
+print("compile", _report._status().seen)
+"""
+
+
+def test_a_swin_model_is_tried_beside_the_compiler(train_by_fork: Train) -> None:
+    """The compiler's tuner hooks all modules while it looks for those that train, and then no call
+    is computed."""
+    result = train_by_fork(
+        SWIN,
+        PACELINE_OPERATORS="Auto",
+        PACELINE_COMPILE="Auto",
+        PACELINE_TUNE_AFTER="0",
+    )
+    assert result.code == 0, result.output
+    assert "told kept: +" in result.output, result.output
+    if NEW:
+        assert "'hooks on all modules'" in result.output, result.output
+        assert "none here" in result.output, result.output
+
+
+def test_why_operators_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "trial", operators.Trial())
+    monkeypatch.setattr(operators, "classes", [])
+    written = []
+    monkeypatch.setattr(operators_trial.effects, "write", lambda: written.append(1))
+    change = operators_trial.Operators()
+    assert change.why_not() == "no call was computed"
+
+    operators.classes.append(operators.Patched("a class"))
+    operators.classes[0].computed = 1
+    assert change.why_not() == ""
+    assert change.idle() == ""
+    change.observe()
+    assert change.idle() == "no call was computed in the last steps"
+
+    monkeypatch.setenv("PACELINE_ATTEMPT", "1")
+    assert "restarted" in change.why_not()
+    monkeypatch.delenv("PACELINE_ATTEMPT")
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert "deterministic" in change.why_not()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+    gpu = SimpleNamespace(total_memory=90 << 30)
+    for name, value in (
+        ("is_available", True),
+        ("is_initialized", True),
+        ("current_device", 0),
+        ("get_device_properties", gpu),
+    ):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda: 59 << 30)
+    assert change.why_not() == ""
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda: 61 << 30)
+    assert "29.0 of 90.0 GiB of the GPU's memory were left" in change.why_not()
+
+    change.left("", "why")
+    assert operators.classes[0].told()["text"].endswith("left on without a trial: why")
+    operators.trial.told = "kept: +9 %"
+    change.left("", "why")
+    assert operators.trial.told == "kept: +9 %; not tried again: why"
+    assert len(written) == 2, "the job's status tells it"
+
+
+def test_a_trial_that_cannot_begin_is_told(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def begin() -> Any:
+        raise RuntimeError("no tuner")
+
+    monkeypatch.setattr(operators, "begin_trial", begin)
+    monkeypatch.setattr(operators, "trial", operators.Trial())
+    monkeypatch.setattr(operators, "classes", [])
+    monkeypatch.setattr(operators, "_undo", [])
+
+    class Library:
+        def method(self) -> int:
+            return 1
+
+    class Two(operators.Patched):
+        def __call__(self, owner: Any, args: Any, kwargs: Any) -> Any:
+            self.computed += 1
+            return 2
+
+    for _ in range(2):
+        operators.replace(Library, "method", Library.__dict__["method"], Two("Library"))
+    assert Library().method() == 2
+    said = "left on without a trial: RuntimeError: no tuner"
+    assert capfd.readouterr().err == f"paceline: operators: {said}\n"
+    assert said in operators.classes[1].told()["text"]
 
 
 def test_what_loses_is_rolled_back(tried: Any) -> None:

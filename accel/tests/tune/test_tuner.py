@@ -6,8 +6,9 @@ from __future__ import annotations
 import math
 import os
 import random
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -58,16 +59,37 @@ class Fake:
         return "fake graphs"
 
 
-def run(
-    change: Fake, steps: int, seconds: StepTime, after: float = 1.0, starts_on: bool = False
-) -> float:
+class FakeUsed(Fake):
+    """A change that is used from the start. `does`: whether it does anything while it is used."""
+
+    def __init__(self, why: str = "", does: Callable[[], bool] = lambda: True) -> None:
+        super().__init__(why)
+        self.on, self.does, self.done = True, does, 0
+
+    def observe(self) -> None:
+        super().observe()
+        self.done = 0
+
+    def idle(self) -> str:
+        return "" if self.done else "it did nothing"
+
+    def drop(self) -> None:
+        self.on, self.dropped = True, True
+
+
+def run(change: Fake, steps: int, seconds: StepTime, after: float = 1.0) -> float:
     """Trains; returns the seconds that it took."""
     _report.forget()
     now = 0.0
-    change.on = starts_on
-    tuner = _tuner.Tuner(change, 120.0, after, clock=lambda: now, starts_on=starts_on)
+    clock = lambda: now  # noqa: E731
+    if isinstance(change, FakeUsed):
+        tuner: _tuner.Tuner = _tuner.TunerOfUsed(change, after, clock)
+    else:
+        tuner = _tuner.Tuner(change, 120.0, after, clock)
     for step in range(steps):
         now += seconds(step, change.on)
+        if isinstance(change, FakeUsed):
+            change.done += change.on and change.does()
         if change.fails_at and len(change.uses) == change.fails_at:
             change.failed = "the compiler says no"
         tuner.step_ended()
@@ -177,15 +199,55 @@ def test_what_is_kept_is_looked_at_again_and_stays() -> None:
 
 def test_what_is_used_from_the_start_is_left_only_where_it_does_not_gain() -> None:
     for gain, kept in ((1.1, True), (0.9, False)):
-        change, seconds = Fake(), noisy(gain)
+        change, seconds = FakeUsed(), noisy(gain)
 
         def step(number: int, on: bool, seconds: StepTime = seconds) -> float:
             assert on or number >= _tuner.FIRST_GAP, "it is on until it is looked at"
             return seconds(number, on)
 
-        run(change, 900, step, starts_on=True)
-        assert change.uses and change.on is kept and change.dropped is not kept
+        run(change, 900, step)
+        assert change.uses and change.dropped is not kept
         assert _report._status().seen[0]["state"] == ("on" if kept else "off")
+
+
+def test_what_is_used_and_does_nothing_is_not_judged() -> None:
+    """It is looked at before each trial, and when a trial ends."""
+    change = FakeUsed(does=lambda: False)
+    run(change, 900, noisy(1.0))
+    assert change.observed and change.on and not change.uses
+    assert _report._status().seen[0]["text"] == "left as it is: it did nothing"
+
+    change = FakeUsed()
+    change.does = lambda: not change.uses  # it ends when the windows begin
+    run(change, 900, noisy(1.0))
+    assert change.on and change.uses
+    assert _report._status().seen[0]["text"] == "left as it is: it did nothing"
+
+    change = FakeUsed()
+    change.does = lambda: step_of[0] < 700
+    step_of = [0]
+
+    def later(step: int, on: bool) -> float:
+        step_of[0] = step
+        return noisy(1.1, step)(step, on)
+
+    run(change, 3000, later)
+    assert change.on and 0 < len(change.uses) < 30, "it was tried before, and not again"
+    assert _report._status().seen[0]["text"] == "left as it is: it did nothing"
+
+
+def test_others_look_at_the_program_while_nothing_is_observed() -> None:
+    """What another tuner holds the turn for may be the reason why a change does nothing."""
+    now, turns = 0.0, [other := object()]
+    change = FakeUsed()
+    tuner = _tuner.TunerOfUsed(change, 0.0, clock=lambda: now, turns=turns)
+    for _ in range(300):
+        now += 0.1
+        tuner.step_ended()
+    assert not change.observed
+    turns.remove(other)
+    tuner.step_ended()
+    assert change.observed and turns == [tuner]
 
 
 def test_why_a_change_is_not_tried() -> None:
@@ -323,6 +385,25 @@ def test_ranks_average_their_pairs_and_all_leave_with_one() -> None:
     assert zero.agreed([0.1], "")[1] == "its first steps cost 130 s"
 
 
+def test_a_rank_that_has_nothing_to_try_waits_for_no_other() -> None:
+    """It may be the only one that has imported the library. Others hear of it, and leave too."""
+    zero, one = ranks_of(2)
+    idle, busy = FakeUsed("no call was computed"), FakeUsed()
+    now = 0.0
+    tuners = []
+    for ranks, change in ((zero, idle), (one, busy)):
+        tuner = _tuner.TunerOfUsed(
+            change, 0.0, lambda: now, lambda ranks=ranks: ranks, report=(told := Told())
+        )
+        tuners.append((tuner, change, told))
+    for tuner, change, told in tuners:  # the store raises where a rank would wait
+        for _ in range(400):
+            now += 0.1
+            tuner.step_ended()
+        assert told.said[-1] == "left: no call was computed"
+        assert not change.observed and not change.uses
+
+
 def test_a_rank_that_stays_away_is_an_error_and_not_a_hang() -> None:
     zero, _ = ranks_of(2)
     with pytest.raises(RuntimeError):
@@ -359,6 +440,43 @@ def verdict_of(trial: Trial, seconds: Callable[[bool], float]) -> Verdict:
         if verdict is not None:
             return verdict
     raise AssertionError("no verdict")
+
+
+def test_one_long_step_is_no_cost_of_what_is_tried() -> None:
+    """An evaluation or a checkpoint of a minute falls into a window with it."""
+    for again in (True, False):
+        trial = Trial(0.1, budget=_tuner.BUDGET, first_budget=120.0, again=again)
+        steps = iter(range(10**6))
+
+        def seconds(on: bool, steps: Iterator[int] = steps) -> float:
+            return 60.0 if next(steps) == 20 else 0.05 if on else 0.1
+
+        verdict = verdict_of(trial, seconds)
+        assert verdict.kept and verdict.gain is not None and verdict.gain.mean > 0.9, verdict
+        assert abs(verdict.cost) < 5, verdict
+
+
+def test_a_look_at_what_is_used_ends_when_the_slower_way_has_cost_enough() -> None:
+    for slower_without in (True, False):
+        trial = Trial(1.0, budget=_tuner.BUDGET, again=True)
+
+        def seconds(on: bool, trial: Trial = trial, slower: bool = slower_without) -> float:
+            if on is slower:
+                return 1.0
+            return 20.0 if (trial._order - 1) // 2 % 2 else 0.8  # in every other pair
+
+        verdict = verdict_of(trial, seconds)
+        assert verdict.kept is slower_without, verdict
+        assert verdict.gain is not None and verdict.gain.pairs == 6
+        assert re.search(r"in 6 pairs of windows, which cost 2\d\d s", verdict.reason), verdict
+        assert (verdict.cost > 200) is slower_without
+
+
+def test_something_new_is_left_when_its_windows_have_cost_enough() -> None:
+    trial = Trial(1.0, budget=_tuner.BUDGET)
+    verdict = verdict_of(trial, lambda on: (20.0 if trial._order // 2 % 2 else 0.8) if on else 1.0)
+    assert not verdict.kept and verdict.gain is None
+    assert re.fullmatch(r"trying it cost \d{3} s", verdict.reason), verdict
 
 
 def test_windows_are_long_enough_and_few() -> None:

@@ -5,7 +5,8 @@ know Paceline.
 A method of their classes is replaced in place, as for Swin models (swin.py): objects, their types
 and settings stay the library's. A call is ours if everything about it is known
 (detection_forms.py) and the library computes its tensors: boxes of float32 on the CPU, or on a GPU
-with kernels. All else calls the original.
+with kernels. All else calls the original, as do steps without the operators in their trial
+(operators_trial.py), and all steps after they were rolled back.
 
 Which ground truth a point learns from is the original's but for rounding (class Reordered). No rank
 needs to agree on it: each computes the function of its own pictures.

@@ -2,7 +2,7 @@
 """Whether the operators in the places of libraries' methods gain in this training.
 
 They compute from the first call on. After some minutes the tuner makes windows of steps with and
-without them. Where steps are not quicker with them, the libraries compute from then on.
+without them. Where steps are slower with them, the libraries compute from then on.
 """
 
 from __future__ import annotations
@@ -10,9 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from paceline._core import effects
+from paceline._core.environment import has_restarted
 from paceline._inject import operators
 from paceline.tune import _tuner
+
+# The least share of a GPU's memory that is left: the libraries' ways need more than the operators.
+ROOM = 1 / 3
 
 
 def begin() -> Callable[[], None]:
@@ -36,6 +42,16 @@ class Operators:
         self._computed = _computed()
 
     def why_not(self) -> str:
+        if not _computed():
+            return "no call was computed"
+        if has_restarted():
+            # The libraries' own ways may be what ended the attempt before, by their memory.
+            return "the job has restarted, and an attempt that trains is not put at risk"
+        if torch.are_deterministic_algorithms_enabled():
+            return "the program asks for deterministic algorithms, and no two trials are the same"
+        return _why_no_room()
+
+    def idle(self) -> str:
         return "" if _computed() > self._computed else "no call was computed in the last steps"
 
     def use(self, on: bool) -> None:
@@ -54,7 +70,11 @@ class Operators:
         pass
 
     def left(self, _: str, why: str) -> None:
-        operators.trial.told = f"left on without a trial: {why}"
+        trial = operators.trial
+        trial.told = (
+            f"{trial.told}; not tried again: {why}" if trial.told else operators.no_trial(why)
+        )
+        effects.write()
 
     def judged(self, _: str, verdict: Any, __: str) -> None:
         trial, gain = operators.trial, verdict.gain
@@ -64,6 +84,19 @@ class Operators:
         if trial.rolled_back:
             trial.idle = "rolled back by the trial"
         effects.write()
+
+
+def _why_no_room() -> str:
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return ""
+    total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    left = total - torch.cuda.max_memory_reserved()
+    if left >= ROOM * total:
+        return ""
+    return (
+        f"{left / 2**30:.1f} of {total / 2**30:.1f} GiB of the GPU's memory were left, and the"
+        " libraries' own ways may need more"
+    )
 
 
 def _computed() -> int:

@@ -5,8 +5,9 @@ programs that do not know Paceline.
 `forward` of their attention classes is replaced in place: instances, their types, state and
 checkpoints stay the library's. A call is ours if everything about it is known (swin_forms.py,
 swin_checks.py) and the GPU kernels take its tensors. All else calls the original: on the CPU, in
-float32, under torch.compile, while tracing, with dropout of attention in training. No call makes
-CUDA start: its tensors are on a GPU already, or it is left alone.
+float32, under torch.compile, while tracing, with dropout of attention in training. So do steps
+without the operators in their trial (operators_trial.py), and all steps after they were rolled
+back. No call makes CUDA start: its tensors are on a GPU already, or it is left alone.
 
 Results differ from the library's by rounding (class Reordered). Ranks that train together need not
 agree on it, as they must for a collective: each computes the same function of its own data, and

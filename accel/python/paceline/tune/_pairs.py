@@ -51,12 +51,23 @@ def log_ratios(
         without: seconds of the steps of each window without it.
         with_it: the same for the windows with it; as many windows.
     """
-    everything = sorted(step for window in (*without, *with_it) for step in window)
-    longest = everything[int(LONGEST * len(everything))]
+    longest = _longest([*without, *with_it])
     return [
         math.log(_mean(one, longest) / _mean(other, longest))
         for one, other in zip(without, with_it)
     ]
+
+
+def extra(without: Sequence[Sequence[float]], with_it: Sequence[Sequence[float]]) -> float:
+    """Seconds that the steps with it took more than those without, in all pairs of windows."""
+    pairs = list(zip(without, with_it))
+    longest = _longest([window for pair in pairs for window in pair])
+    return sum(len(other) * (_mean(other, longest) - _mean(one, longest)) for one, other in pairs)
+
+
+def _longest(windows: Sequence[Sequence[float]]) -> float:
+    everything = sorted(step for window in windows for step in window)
+    return everything[int(LONGEST * len(everything))] if everything else 0.0
 
 
 def _mean(window: Sequence[float], longest: float) -> float:

@@ -8,7 +8,6 @@ PyTorch. It may end at any step; the caller then switches it for good.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -26,7 +25,7 @@ Agreed = Callable[[Sequence[float], str], "tuple[Sequence[float], str]"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a trial ended. `cost`: seconds that its steps took more than steps without it would."""
+    """How a trial ended. `cost`: seconds that its steps took more than those before it."""
 
     kept: bool
     reason: str
@@ -40,8 +39,8 @@ class Trial:
     Args:
         usual: seconds of a step without it, as measured before the trial.
         first_budget: seconds that the first steps may cost.
-        budget: seconds that the windows may cost.
-        again: True for something that was kept before, and is looked at again.
+        budget: seconds that the windows may cost. Each look asks for it.
+        again: True for something that is used already, and is looked at again.
         agreed: makes of this rank's logarithms of ratios, and of why this rank leaves the trial,
             those of all ranks. It is called at each look. All ranks are given the same `usual`.
     """
@@ -57,7 +56,7 @@ class Trial:
     ) -> None:
         self._usual = usual
         self._first_budget, self._budget = first_budget, budget
-        self._decide = _pairs.still_gains if again else _pairs.decide
+        self._again = again
         self._agreed = agreed
         least, most = WINDOW_STEPS
         steps = math.ceil(WINDOW_SECONDS / max(usual, 1e-6) / least) * least
@@ -68,7 +67,6 @@ class Trial:
         self._first = not again
         self._order = 0  # windows that have begun
         self.with_it = True  # how the next step is to be made
-        self.cost = 0.0
         self._first_cost = 0.0
         if again:
             self._begin()
@@ -85,10 +83,8 @@ class Trial:
         """Takes the time of the step that has just ended, made as `with_it` said. Returns the
         verdict when there is one.
         """
-        if self.with_it:
-            self.cost += seconds - self._usual
         if self._first:
-            return self._first_step()
+            return self._first_step(seconds)
         if self._skip > 0:
             self._skip -= 1
             return None
@@ -96,21 +92,18 @@ class Trial:
         if len(self._window) < self._steps:
             return None
         self._windows[self.with_it].append(self._window)
-        self._usual = statistics.median(
-            [step for window in self._windows[0] or [[self._usual]] for step in window]
-        )
         verdict = self._look()
         if verdict is None:
             self._begin()
         return verdict
 
-    def _first_step(self) -> Verdict | None:
+    def _first_step(self, seconds: float) -> Verdict | None:
         self._skip -= 1
-        if self.cost > self._first_budget:
-            return self.fail(f"its first steps cost {self.cost:.0f} s")
+        self._first_cost += seconds - self._usual
+        if self._first_cost > self._first_budget:
+            return self.fail(f"its first steps cost {self._first_cost:.0f} s")
         if self._skip == 0:
             self._first = False
-            self._first_cost = self.cost
             self._begin()
         return None
 
@@ -122,18 +115,26 @@ class Trial:
         without, with_it = self._windows
         if len(without) != len(with_it) or len(with_it) not in _pairs.LOOKS:
             return None
-        spent = self.cost - self._first_cost
-        ratios, why = self._agreed(
-            _pairs.log_ratios(without, with_it),
-            f"trying it cost {spent:.0f} s" if spent > self._budget else "",
-        )
+        own = [*_pairs.log_ratios(without, with_it), _pairs.extra(without, with_it)]
+        agreed, why = self._agreed(own, "")
         if why:
             return self._left(why)
-        gain = _pairs.gain_of(ratios)
-        kept = self._decide(gain)
-        if kept is None:
-            return None
-        return Verdict(kept, f"{gain} in {gain.pairs} pairs of windows", gain, self.cost)
+        gain, extra = _pairs.gain_of(agreed[:-1]), agreed[-1]
+        told = f"{gain} in {gain.pairs} pairs of windows"
+        if self._again:
+            kept = _pairs.still_gains(gain)
+            # The windows of the slower way are what it costs to look again at what is used.
+            if kept is None and abs(extra) > self._budget:
+                kept, told = gain.mean > 0, f"{told}, which cost {abs(extra):.0f} s"
+        elif extra > self._budget:
+            return self._left(f"trying it cost {extra:.0f} s")
+        else:
+            kept = _pairs.decide(gain)
+        return None if kept is None else Verdict(kept, told, gain, self._cost())
 
     def _left(self, reason: str) -> Verdict:
-        return Verdict(False, reason, None, self.cost)
+        return Verdict(False, reason, None, self._cost())
+
+    def _cost(self) -> float:
+        extra = _pairs.extra(*self._windows)
+        return self._first_cost + (-extra if self._again else extra)

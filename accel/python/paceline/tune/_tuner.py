@@ -58,6 +58,13 @@ class Change(Protocol):
     def about(self) -> str: ...
 
 
+class Used(Change, Protocol):
+    """A change that is used from the start. `idle` says why it did nothing since `observe`; empty
+    if it did something."""
+
+    def idle(self) -> str: ...
+
+
 # The tuner whose windows run: two trials at a time would mislead each other. All ranks end a trial
 # at the same step, so they also begin the next one together.
 TURNS: list[Any] = []
@@ -76,10 +83,7 @@ class Tuner:
         memory: Memory | None = None,
         report: Any = _report,
         turns: list[Any] | None = None,
-        starts_on: bool = False,
     ) -> None:
-        """`starts_on`: the change is used from the start, and left where it does not gain."""
-        self._starts_on = starts_on
         self._change, self._first_budget, self._after = change, first_budget, after
         self._clock, self._memory, self._report = clock, memory, report
         self._turns = [] if turns is None else turns
@@ -136,23 +140,29 @@ class Tuner:
         if why:
             self._leave(why)
             return
-        if self._starts_on:
-            kept = True
-        elif known is None:
+        if known is None:
             seconds = yield from self._pass(USUAL_STEPS)
             usual = self._ranks.greatest(statistics.median(seconds))
             self._report.waits("it is being tried")
             predictions.hold(self._change.name)
-            kept = (yield from self._try(usual, again=False)).kept
+            kept = yield from self._try(usual, again=False)
         else:
             self._begin_with(known)
             kept = True
-        gap = FIRST_GAP
+        if kept:
+            yield from self._look_again()
+
+    def _look_again(self) -> Steps:
+        """Tries what is used, each time after a longer while, until it is left."""
+        kept, gap = True, FIRST_GAP
         while kept:
-            seconds = yield from self._pass(gap)
-            usual = self._ranks.greatest(statistics.median(seconds[-USUAL_STEPS:]))
-            kept = (yield from self._try(usual, again=True)).kept
+            kept = yield from self._try_after(gap)
             gap = min(2 * gap, LONGEST_GAP)
+
+    def _try_after(self, gap: int) -> Generator[None, float, bool]:
+        seconds = yield from self._pass(gap)
+        usual = self._ranks.greatest(statistics.median(seconds[-USUAL_STEPS:]))
+        return (yield from self._try(usual, again=True))
 
     def _wait(self) -> Generator[None, float, dict[str, Any] | None]:
         """Returns what is known when all ranks are to begin: what an earlier run has shown, or None
@@ -200,7 +210,14 @@ class Tuner:
             seconds.append((yield))
         return seconds
 
-    def _try(self, usual: float, again: bool) -> Generator[None, float, Verdict]:
+    def _take_turn(self) -> Steps:
+        while self._turns:
+            yield
+        self._turns.append(self)
+        effects.trial(True)
+
+    def _try(self, usual: float, again: bool) -> Generator[None, float, bool]:
+        """Returns whether it is kept."""
         trial = Trial(
             usual,
             first_budget=self._first_budget,
@@ -208,10 +225,8 @@ class Tuner:
             again=again,
             agreed=self._ranks.agreed,
         )
-        while self._turns:
-            yield
-        self._turns.append(self)
-        effects.trial(True)
+        if self not in self._turns:
+            yield from self._take_turn()
         used = again
         verdict = None
         while verdict is None:
@@ -223,6 +238,9 @@ class Tuner:
             if self._change.failed:
                 verdict = trial.fail(self._change.failed)
         self.release()
+        return self._judge(verdict, again)
+
+    def _judge(self, verdict: Verdict, again: bool) -> bool:
         about = self._change.about()
         if verdict.kept:
             self._change.use(True)
@@ -238,13 +256,64 @@ class Tuner:
         if not again or not verdict.kept:
             word = "kept" if verdict.kept else "rolled back"
             say(f"{self._change.name}: {word}: {verdict.reason}")
-        return verdict
+        return verdict.kept
 
     def _settle(self) -> None:
         """Lets the device end what it has, so that its time counts for the right window."""
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             torch.cuda.synchronize()
             self._last = self._clock()
+
+
+class TunerOfUsed(Tuner):
+    """Tries a change that is used from the start, and leaves it where it does not gain.
+
+    Whether it does anything may change as the program trains, as when another tuner compiles the
+    model. So that is looked at just before each trial, when no other tuner has its turn, and once
+    more when the trial ends.
+    """
+
+    def __init__(
+        self,
+        change: Used,
+        after: float,
+        clock: Callable[[], float] = time.perf_counter,
+        ranks: Callable[[], Ranks] | None = None,
+        report: Any = _report,
+        turns: list[Any] | None = None,
+    ) -> None:
+        self._used = change
+        super().__init__(change, math.inf, after, clock, ranks, report=report, turns=turns)
+
+    def _live(self) -> Steps:
+        yield from self._wait()
+        yield from self._look_again()
+
+    def _try_after(self, gap: int) -> Generator[None, float, bool]:
+        yield from self._pass(gap)
+        if self._is_left(self._used.why_not()):
+            return False
+        yield from self._take_turn()
+        self._used.observe()
+        seconds = yield from self._pass(OBSERVED_STEPS)
+        if self._is_left(self._used.idle()):
+            return False
+        usual = self._ranks.greatest(statistics.median(seconds))
+        self._used.observe()
+        return (yield from self._try(usual, again=True))
+
+    def _judge(self, verdict: Verdict, again: bool) -> bool:
+        if self._is_left(self._used.idle()):  # both kinds of windows were the same
+            return False
+        return super()._judge(verdict, again)
+
+    def _is_left(self, why: str) -> bool:
+        """Leaves it if a rank says why. That rank waits for no other: it may be the only one that
+        has something to try."""
+        why = self._ranks.agreed((), why)[1]
+        if why:
+            self._leave(why)
+        return bool(why)
 
 
 def after() -> float:
@@ -275,13 +344,11 @@ def try_step(choice: Any) -> Callable[[], None]:
     return drive(tuner)
 
 
-def try_operators(change: Any) -> Callable[[], None]:
+def try_operators(change: Used) -> Callable[[], None]:
     """Looks whether the operators that are used gain (_inject/operators_trial.py). Returns a
     function that ends it.
     """
-    return drive(
-        Tuner(change, math.inf, after(), report=change, turns=TURNS, starts_on=True),
-    )
+    return drive(TunerOfUsed(change, after(), report=change, turns=TURNS))
 
 
 def drive(tuner: Tuner) -> Callable[[], None]:
