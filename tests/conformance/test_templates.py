@@ -58,6 +58,9 @@ def is_told(message: str, prop: Property, value: Any) -> bool:
     """Whether the field is named. Some are named by their parent alone."""
     if isinstance(value, dict) and "notAField" in value and "notAField" in message:
         return True
+    # Of a time the API server tells the value alone.
+    if prop.path[-1].endswith("Timestamp") and str(value) in message:
+        return True
     names = [part for part in prop.path if part.isalnum()]
     return any(name in message for name in names[-2:])
 

@@ -24,6 +24,8 @@ constexpr std::array kPodRules{
     Rule{"volumes/*/persistentVolumeClaim", Shape::kObject},
     Rule{"volumes/*/persistentVolumeClaim/claimName", Shape::kText},
     Rule{"volumes/*/emptyDir/sizeLimit", Shape::kQuantity},
+    Rule{"volumes/*/ephemeral/volumeClaimTemplate/spec/resources/limits", Shape::kQuantities},
+    Rule{"volumes/*/ephemeral/volumeClaimTemplate/spec/resources/requests", Shape::kQuantities},
     Rule{"initContainers", Shape::kObjects},
     Rule{"securityContext", Shape::kObject},
     Rule{"nodeSelector", Shape::kTexts},
