@@ -86,8 +86,7 @@ Plan plan_job(const Observed& observed) {
     queue_up(planner);
     if (!planner.status().placed()) return done();
     if (!describes(planner.status(), planner.spec)) {
-      // The gang has fewer replicas than the spec in hand. The next plan reads them from the
-      // status.
+      // It has fewer replicas than the spec in hand. The next plan reads them from the status.
       planner.wake_after({});
       return done();
     }

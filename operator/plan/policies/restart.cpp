@@ -119,6 +119,11 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
           std::max(planner.status().restarts, state.judgement.report->restarts);
     }
   }
+  // Pods of a drained node are told to end one after the other, and are one loss.
+  const bool more_to_come = std::ranges::any_of(replicas, [](const ReplicaState& state) {
+    return state.judgement.outcome == Outcome::kStopping;
+  });
+  if (!alone && more_to_come) loss.settled = loss.settled && loss.replicas.empty();
   return loss;
 }
 
@@ -212,16 +217,16 @@ void replace(Planner& planner, const std::vector<ReplicaState*>& lost,
 }
 
 /// Of the job's time, rank 0's last words count if its pod is lost, else what it last told. Any
-/// pod that was asked to end may tell of a checkpoint.
-void keep_last_words(Planner& planner, const Loss& loss) {
-  if (const auto& summary = planner.in.memory.summary) {
+/// pod that was asked to end may tell of a checkpoint, which it saves after the loss was noticed.
+void keep_last_words(Planner& planner, const Loss& loss, bool noticed_before) {
+  if (const auto& summary = planner.in.memory.summary; summary && !noticed_before) {
     planner.keep_goodput(*summary, planner.in.memory.summary_at);
     planner.keep_checkpoint(*summary);
   }
   for (const ReplicaState* state : loss.replicas) {
     if (!state->judgement.report) continue;
     planner.keep_checkpoint(*state->judgement.report);
-    if (state->replica.node_rank == 0)
+    if (state->replica.node_rank == 0 && !noticed_before)
       planner.keep_goodput(*state->judgement.report, planner.now());
   }
 }
@@ -284,7 +289,7 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
     planner.clear(status::kReplacing, first.judgement.kind, first.judgement.message);
     planner.clear(status::kRunning, first.judgement.kind, first.judgement.message);
   }
-  if (!already) keep_last_words(planner, loss);
+  keep_last_words(planner, loss, already);
   const WallTime since = already ? before->since : planner.now();
   if (!loss.settled) return true;
   const Loss whole = loss;

@@ -49,6 +49,25 @@ TEST(Checkpoint, IsShownFromRankZerosSummary) {
   EXPECT_EQ(bench.status().checkpoint, saved(12, 0)) << "the next launcher knows of none";
 }
 
+TEST(Checkpoint, IsShownFromPodsThatWereSeenToStopBefore) {
+  JobBench bench;
+  bench.run();
+  // as `kubectl drain` of a node with both
+  for (const int rank : {1, 0}) bench.pod(rank).deleting = true;
+  bench.settle();
+  EXPECT_EQ(bench.status().reason, "PodStopping");
+  bench.end(1, 143, told(saved(40, 0)));
+  bench.settle();
+  EXPECT_EQ(bench.status().checkpoint, saved(40, 0));
+  EXPECT_EQ(bench.pod(1).incarnation, 0) << "the other one is to be lost with it";
+  bench.end(0, 143, told(saved(40, 0)));
+  bench.settle();
+  EXPECT_EQ(bench.pod(0).incarnation, 1);
+  EXPECT_EQ(bench.pod(1).incarnation, 1);
+  EXPECT_EQ(bench.status().attempt, 1);
+  EXPECT_EQ(bench.status().disruptions, 1) << "one loss";
+}
+
 TEST(Checkpoint, IsShownFromTheLastWordsOfAnyPod) {
   JobBench bench;
   bench.run();
