@@ -9,8 +9,11 @@
 
 namespace paceline::api {
 
-/// Whether the recorded fingerprint is of this spec. An earlier operator's does not say what the
-/// job asks of acceleration, nor where its pods may be.
-bool is_fingerprint_of(const std::string& recorded, const Spec& spec);
+/// Whether the recorded fingerprint was given to this spec by an operator before the present form.
+/// It does not say what the job asks of acceleration, nor where its pods may be.
+bool is_former_fingerprint(const std::string& recorded, const Spec& spec);
+
+/// The same of a Workload's, which says the size of an elastic job.
+bool is_former_sized_fingerprint(const std::string& recorded, const Spec& spec);
 
 }  // namespace paceline::api

@@ -184,9 +184,16 @@ std::string fingerprint(const Spec& spec) {
   return kPresentForm + hash_of(parts).substr(1);
 }
 
-bool is_fingerprint_of(const std::string& recorded, const Spec& spec) {
-  if (recorded.starts_with(kPresentForm)) return recorded == fingerprint(spec);
-  return recorded == hash_of(roles_and_framework(spec, false));
+bool is_former_fingerprint(const std::string& recorded, const Spec& spec) {
+  return !recorded.starts_with(kPresentForm) &&
+         recorded == hash_of(roles_and_framework(spec, false));
+}
+
+bool is_former_sized_fingerprint(const std::string& recorded, const Spec& spec) {
+  if (!spec.elastic) return is_former_fingerprint(recorded, spec);
+  const std::string size = "-" + std::to_string(spec.elastic->replicas);
+  return recorded.ends_with(size) &&
+         is_former_fingerprint(recorded.substr(0, recorded.size() - size.size()), spec);
 }
 
 const std::string& named_queue(const TrainingJob& job) {

@@ -29,8 +29,8 @@ bool describes(const api::JobStatus& status, const api::Spec& spec) {
 /// operator looked. Statuses of older operators have no fingerprint.
 bool spec_changed(const Planner& planner) {
   const std::string& placed = planner.out.status.placed_spec;
-  return planner.out.status.placed() && !placed.empty() &&
-         !api::is_fingerprint_of(placed, planner.spec);
+  return planner.out.status.placed() && !placed.empty() && placed != planner.in.job.fingerprint &&
+         !api::is_former_fingerprint(placed, planner.spec);
 }
 
 /// A gang that has succeeded ends the job before anything else is decided: it is neither suspended

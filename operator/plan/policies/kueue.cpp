@@ -7,6 +7,7 @@
 // Kueue may admit a part of an elastic job, which then starts smaller. When it shrinks, it gives
 // back the quota of the pods that are gone. It never grows beyond what was admitted.
 #include "operator/api/elastic.hpp"
+#include "operator/api/fingerprint.hpp"
 #include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
@@ -15,8 +16,9 @@ namespace {
 /// The Workload was made for the job as it is now, and would be admitted for all of its pods.
 bool is_current(const Planner& planner, const observe::WorkloadView& workload) {
   if (workload.gave_back && !workload.quota_reserved) return false;
-  return workload.spec == api::sized_fingerprint(planner.in.job.fingerprint, planner.spec) &&
-         workload.queue == planner.in.kueue.queue;
+  return workload.queue == planner.in.kueue.queue &&
+         (workload.spec == api::sized_fingerprint(planner.in.job.fingerprint, planner.spec) ||
+          api::is_former_sized_fingerprint(workload.spec, planner.spec));
 }
 
 /// The job has another priority class than its Workload. While quota is reserved, Kueue takes only

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "operator/api/fingerprint.hpp"
 #include "tests/unit/operator/api/job_document.hpp"
 
 namespace paceline::api {
@@ -86,6 +87,19 @@ TEST(Elastic, AllRolesTogetherHaveABound) {
   document["spec"]["roles"].push_back(minimal()["spec"]["roles"][0]);
   document["spec"]["roles"][1]["name"] = "other";
   EXPECT_NE(error_of(document).find("write at most 9998"), std::string::npos) << error_of(document);
+}
+
+TEST(Fingerprint, ThatOfAnEarlierOperatorIsKnown) {
+  const auto job = parse_training_job(elastic_document(elastic_of(4, 1, 8)));
+  ASSERT_TRUE(job);
+  const std::string former = "cb8c181c6dbc8f06";  // as it was on record
+  EXPECT_TRUE(is_former_fingerprint(former, job->spec));
+  EXPECT_TRUE(is_former_sized_fingerprint(former + "-4", job->spec));
+  EXPECT_FALSE(is_former_sized_fingerprint(former + "-5", job->spec));
+  const std::string present = fingerprint(job->spec);
+  EXPECT_EQ(present.size(), former.size());
+  EXPECT_FALSE(is_former_fingerprint(present, job->spec));
+  EXPECT_FALSE(is_former_sized_fingerprint(sized_fingerprint(present, job->spec), job->spec));
 }
 
 TEST(Elastic, APlacedJobHasTheSizeOnRecord) {
