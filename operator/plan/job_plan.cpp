@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "common/contract/labels.hpp"
-#include "operator/api/fingerprint.hpp"
 #include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
@@ -23,14 +22,6 @@ bool knows_replicas(const api::JobStatus& status, const api::Spec& spec) {
 bool describes(const api::JobStatus& status, const api::Spec& spec) {
   return status.nodes().size() == static_cast<std::size_t>(api::replica_count(spec)) &&
          knows_replicas(status, spec);
-}
-
-/// True if the spec was changed while the job was placed: suspended, edited and resumed before the
-/// operator looked. Statuses of older operators have no fingerprint.
-bool spec_changed(const Planner& planner) {
-  const std::string& placed = planner.out.status.placed_spec;
-  return planner.out.status.placed() && !placed.empty() && placed != planner.in.job.fingerprint &&
-         !api::is_former_fingerprint(placed, planner.spec);
 }
 
 /// A gang that has succeeded ends the job before anything else is decided: it is neither suspended

@@ -15,6 +15,9 @@ namespace paceline::plan {
 /// after_the_end.cpp: cleans up a finished job and deletes it when its TTL ends. Does nothing if
 /// the job is not finished.
 void after_the_end(Planner& planner);
+/// suspend.cpp: true if the spec was changed while the job was placed: suspended, edited and
+/// resumed before the operator looked. Statuses of older operators have no fingerprint.
+bool spec_changed(const Planner& planner);
 /// suspend.cpp
 bool suspension(Planner& planner);
 /// deadline.cpp: activeDeadline

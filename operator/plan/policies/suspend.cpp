@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // spec.suspend: the job gives up its placement and its pods. It counts as suspended when the last
 // pod is gone.
+#include "operator/api/fingerprint.hpp"
 #include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
+
+bool spec_changed(const Planner& planner) {
+  const std::string& placed = planner.out.status.placed_spec;
+  return planner.out.status.placed() && !placed.empty() && placed != planner.in.job.fingerprint &&
+         !api::is_former_fingerprint(placed, planner.spec);
+}
 
 bool suspension(Planner& planner) {
   if (!planner.spec.suspend) {
