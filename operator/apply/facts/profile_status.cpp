@@ -22,7 +22,8 @@ json status_of(const observe::ProfileView& profile, WallTime now) {
                     {"observedGeneration", profile.generation}};
   const json stored = profile.status.is_object() ? profile.status : json::object();
   for (const json& before : stored.value("conditions", json::array())) {
-    if (before.value("type", "") == "Valid" && before.value("status", "") == condition["status"])
+    if (before.value("type", "") == "Valid" &&
+        before.value("status", json()) == condition["status"])
       condition["lastTransitionTime"] = before["lastTransitionTime"];
   }
   return {{"observedGeneration", profile.generation}, {"conditions", json::array({condition})}};
