@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of tests/gpu/operator_checks.py on a fake device, whose driver runs the kernels' own source on
-the CPU: they pass, and they launch kernels.
+"""The checks of tests/gpu/operator_checks.py on a fake device, whose driver runs the kernels' own
+source on the CPU: they pass, and they launch kernels.
 """
 
 from __future__ import annotations
