@@ -27,6 +27,7 @@ class Quicker:
     def about(self): return ""
 
 change = Quicker()
+_report.install()
 _report.switch = "on"
 _tuner.drive(_tuner.Tuner(change, 60.0, _tuner.after()))
 model = torch.nn.Linear(4, 1)
