@@ -15,6 +15,7 @@ namespace paceline::plan {
 namespace {
 
 constexpr auto kExclusionInterval = std::chrono::seconds(15);
+constexpr auto kSchedulersLook = std::chrono::seconds(1);
 
 struct Loss {
   std::vector<ReplicaState*> replicas;
@@ -119,12 +120,14 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
           std::max(planner.status().restarts, state.judgement.report->restarts);
     }
   }
-  // Pods of a drained node are told to end one after the other, and are one loss.
-  const bool more_to_come = std::ranges::any_of(replicas, [](const ReplicaState& state) {
+  return loss;
+}
+
+/// Pods of a drained node end one after the other, and are one loss.
+bool more_will_be_lost(const std::vector<ReplicaState>& replicas) {
+  return std::ranges::any_of(replicas, [](const ReplicaState& state) {
     return state.judgement.outcome == Outcome::kStopping;
   });
-  if (!alone && more_to_come) loss.settled = loss.settled && loss.replicas.empty();
-  return loss;
 }
 
 /// The number of the attempt after the loss, which is counted once: by rank 0's launcher if it
@@ -180,7 +183,8 @@ bool wait_for_node(Planner& planner, std::string_view condition, WallTime since,
   const bool alone = condition == status::kReplacing;
   const auto left = since + planner.spec.scheduling.gang_timeout - planner.now();
   const std::string& why = planner.in.memory.no_replacement_node;
-  if (left <= std::chrono::nanoseconds(0) && !alone) {
+  // A pod may take long to end: the scheduler looks first.
+  if (left <= std::chrono::nanoseconds(0) && !alone && !why.empty()) {
     planner.unplace("NoReplacementNode", what + "; no node takes the replacement: " + why, true);
     return true;
   }
@@ -188,7 +192,7 @@ bool wait_for_node(Planner& planner, std::string_view condition, WallTime since,
   if (!why.empty())
     planner.set(condition, true, "WaitingForNode",
                 what + "; no node takes the replacement: " + why);
-  if (!alone) planner.wake_after(left);
+  if (!alone) planner.wake_after(std::max<std::chrono::nanoseconds>(left, kSchedulersLook));
   // Exclusions end without an event. The last look is after the last one has ended.
   if (!excluded_nodes(planner.status(), planner.now() - 2 * kExclusionInterval).empty()) {
     planner.out.look_again = true;
@@ -291,7 +295,7 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
   }
   keep_last_words(planner, loss, already);
   const WallTime since = already ? before->since : planner.now();
-  if (!loss.settled) return true;
+  if (!loss.settled || (!alone && more_will_be_lost(replicas))) return true;
   const Loss whole = loss;
   std::vector<const ReplicaState*> left;  // not replaced now
   const auto leave = [&](const ReplicaState* state, bool leaves) {

@@ -68,6 +68,18 @@ TEST(Checkpoint, IsShownFromPodsThatWereSeenToStopBefore) {
   EXPECT_EQ(bench.status().disruptions, 1) << "one loss";
 }
 
+TEST(Checkpoint, MayTakeLongerToSaveThanTheGangMayWaitForANode) {
+  JobBench bench;
+  bench.run();
+  bench.pod(1).deleting = true;
+  bench.settle();
+  bench.advance(std::chrono::hours(1));
+  bench.end(1, 143, told(saved(40, 0)));
+  bench.settle();
+  EXPECT_TRUE(bench.status().placed()) << bench.status().message;
+  EXPECT_EQ(bench.pod(1).incarnation, 1) << "the scheduler has looked";
+}
+
 TEST(Checkpoint, IsShownFromTheLastWordsOfAnyPod) {
   JobBench bench;
   bench.run();
