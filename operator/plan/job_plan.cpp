@@ -81,8 +81,7 @@ Plan plan_job(const Observed& observed) {
       planner.wake_after({});
       return done();
     }
-  } else {
-    // An earlier operator wrote it in another way, or not at all.
+  } else if (planner.status().placed_spec.empty()) {
     planner.status().placed_spec = observed.job.fingerprint;
   }
   if (!observed.job.status.placed()) {

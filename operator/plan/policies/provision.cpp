@@ -7,6 +7,7 @@
 
 #include "common/base/timestamp.hpp"
 #include "operator/api/elastic.hpp"
+#include "operator/api/fingerprint.hpp"
 #include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
@@ -50,8 +51,10 @@ bool scheduler_is_silent(const Planner& planner) {
 
 /// The placeholder has the shape of another spec, or its room is gone.
 bool is_spent(const Planner& planner, const observe::PodView& pod) {
-  return pod.placeholder->shape != planner.in.job.fingerprint ||
-         planner.in.memory.displaced.contains(pod.meta.uid);
+  const std::string& shape = pod.placeholder->shape;
+  const bool other =
+      shape != planner.in.job.fingerprint && !api::is_former_fingerprint(shape, planner.spec);
+  return other || planner.in.memory.displaced.contains(pod.meta.uid);
 }
 
 /// False, and wakes the job later, if it is too early to ask for nodes.

@@ -15,6 +15,7 @@ namespace paceline::plan {
 namespace {
 
 constexpr auto kExclusionInterval = std::chrono::seconds(15);
+constexpr auto kPodEnds = std::chrono::seconds(10);  // from the ranks' end to the pod's
 constexpr auto kSchedulersLook = std::chrono::seconds(1);
 
 struct Loss {
@@ -123,11 +124,17 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
   return loss;
 }
 
-/// Pods of a drained node end one after the other, and are one loss.
-bool more_will_be_lost(const std::vector<ReplicaState>& replicas) {
-  return std::ranges::any_of(replicas, [](const ReplicaState& state) {
-    return state.judgement.outcome == Outcome::kStopping;
-  });
+/// Pods of a drained node end one after the other, and are one loss. One that takes longer than
+/// its ranks may is another loss: the gang may do without it.
+bool more_will_be_lost(Planner& planner, const std::vector<ReplicaState>& replicas,
+                       WallTime since) {
+  const auto left = since + planner.spec.failure_policy.grace_period + kPodEnds - planner.now();
+  const bool more = left > std::chrono::nanoseconds(0) &&
+                    std::ranges::any_of(replicas, [](const ReplicaState& state) {
+                      return state.judgement.outcome == Outcome::kStopping;
+                    });
+  if (more) planner.wake_after(left);
+  return more;
 }
 
 /// The number of the attempt after the loss, which is counted once: by rank 0's launcher if it
@@ -230,7 +237,7 @@ void keep_last_words(Planner& planner, const Loss& loss, bool noticed_before) {
   for (const ReplicaState* state : loss.replicas) {
     if (!state->judgement.report) continue;
     planner.keep_checkpoint(*state->judgement.report);
-    if (state->replica.node_rank == 0 && !noticed_before)
+    if (state->replica.node_rank == 0)
       planner.keep_goodput(*state->judgement.report, planner.now());
   }
 }
@@ -295,7 +302,7 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
   }
   keep_last_words(planner, loss, already);
   const WallTime since = already ? before->since : planner.now();
-  if (!loss.settled || (!alone && more_will_be_lost(replicas))) return true;
+  if (!loss.settled || (!alone && more_will_be_lost(planner, replicas, since))) return true;
   const Loss whole = loss;
   std::vector<const ReplicaState*> left;  // not replaced now
   const auto leave = [&](const ReplicaState* state, bool leaves) {

@@ -60,12 +60,26 @@ TEST(Checkpoint, IsShownFromPodsThatWereSeenToStopBefore) {
   bench.settle();
   EXPECT_EQ(bench.status().checkpoint, saved(40, 0));
   EXPECT_EQ(bench.pod(1).incarnation, 0) << "the other one is to be lost with it";
+  ASSERT_TRUE(bench.pod(0).deleting);
   bench.end(0, 143, told(saved(40, 0)));
   bench.settle();
   EXPECT_EQ(bench.pod(0).incarnation, 1);
   EXPECT_EQ(bench.pod(1).incarnation, 1);
   EXPECT_EQ(bench.status().attempt, 1);
   EXPECT_EQ(bench.status().disruptions, 1) << "one loss";
+}
+
+TEST(Checkpoint, OfAPodThatNeverEndsHoldsNoOther) {
+  JobBench bench;
+  bench.run();
+  for (const int rank : {1, 0}) bench.pod(rank).deleting = true;
+  bench.settle();
+  bench.end(1, 143, told(saved(40, 0)));
+  bench.settle();
+  bench.advance(std::chrono::minutes(1));
+  bench.settle();
+  EXPECT_EQ(bench.pod(1).incarnation, 1);
+  EXPECT_EQ(bench.pod(0).incarnation, 0);
 }
 
 TEST(Checkpoint, MayTakeLongerToSaveThanTheGangMayWaitForANode) {
