@@ -114,9 +114,11 @@ Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>
       wants_node_.erase(state->uid);
     } else {
       auto& wanted = wants_node_[state->uid];
-      const bool news = wanted.empty();
-      wanted.insert(plan.find_nodes.begin(), plan.find_nodes.end());
-      want_schedule = want_schedule || news;
+      for (const int rank : plan.find_nodes) {
+        // Also if it has answered, and the answer was dropped with a write that failed.
+        const bool unanswered = !state->memory.homeless.contains(rank);
+        want_schedule = wanted.insert(rank).second || unanswered || want_schedule;
+      }
     }
     want_schedule = note_growth(*state, plan) || want_schedule;
   }

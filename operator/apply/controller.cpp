@@ -296,11 +296,15 @@ Done Controller::check_pods(const JobPtr& job, const std::shared_ptr<JobState>& 
   auto admitted = actuator_.dry_run(job->job, plan, *surroundings, priority);
   if (!admitted) return admitted.error();
   const std::lock_guard lock(mutex_);
+  const std::vector<plan::Need> before = needs_of(*job, *state);
   state->asked_for_needs = true;
   state->admitted = std::move(*admitted);
   state->checked_spec = state->admitted_spec = job->fingerprint;
   state->checked_priority = priority;
   state->needs_spec.clear();
+  // A full quota had hidden what the pods need: the placement was made for less.
+  if (needs_of(*job, *state) != before && std::exchange(state->memory.admission, std::nullopt))
+    parts_.enqueue(kScheduleKey);
   return {};
 }
 
@@ -330,12 +334,7 @@ bool Controller::prepare(const JobPtr& job, const std::shared_ptr<JobState>& sta
   // No placement is recorded for a gang whose pods the server would refuse.
   const std::vector<plan::Need> before = known_needs(*job, *state);
   Done done = check_pods(job, state, plan);
-  if (!done.refusal && !done.error && known_needs(*job, *state) != before) {
-    // A full quota had hidden what the pods need: the placement was made for less.
-    const std::lock_guard lock(mutex_);
-    state->memory.admission.reset();
-    return false;
-  }
+  if (!done.refusal && !done.error && known_needs(*job, *state) != before) return false;
   if (!done.refusal && !done.error && mounts_claims(job->job.spec))
     done = look_at_volumes(job, state);
   if (!done.refusal && !done.error && !plan.status.pod_group.empty())
