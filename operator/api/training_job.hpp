@@ -187,12 +187,6 @@ int replica_count(const Spec& spec);
 /// How many of them have a place in the rank table at a time.
 int place_count(const Spec& spec);
 
-/// 16 hexadecimal digits that differ if the gangs of two specs differ: roles with their templates,
-/// framework, network, acceleration, and where pods may be. The size of an elastic role is left
-/// out: a resize is no new spec. What has a default and keeps it is left out, because a new default
-/// must not stop running gangs. So is what may change while the job runs.
-std::string fingerprint(const Spec& spec);
-
 /// The queue that the job names, by Kueue's label or in scheduling.queue; empty: none.
 const std::string& named_queue(const TrainingJob& job);
 

@@ -6,6 +6,7 @@
 
 #include "common/contract/labels.hpp"
 #include "operator/api/elastic.hpp"
+#include "operator/api/fingerprint.hpp"
 #include "operator/api/parse.hpp"
 #include "operator/api/schedulers/backend.hpp"
 #include "operator/api/template/containers.hpp"

@@ -3,6 +3,7 @@
 
 #include "common/contract/labels.hpp"
 #include "operator/api/elastic.hpp"
+#include "operator/api/fingerprint.hpp"
 
 namespace paceline::render {
 namespace {

@@ -4,6 +4,7 @@
 #include "common/base/log.hpp"
 
 #include "common/kube/api/object_version.hpp"
+#include "operator/api/fingerprint.hpp"
 #include "operator/apply/controller.hpp"
 #include "operator/apply/kueue/workload.hpp"
 #include "operator/apply/results.hpp"

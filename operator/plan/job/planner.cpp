@@ -183,6 +183,11 @@ void Planner::keep_checkpoint(const status::Report& report) {
   status().checkpoint = status::later_checkpoint(status().checkpoint, report.checkpoint);
 }
 
+void Planner::keep_last_words(const status::Report& report, int node_rank) {
+  keep_checkpoint(report);
+  if (node_rank == 0) keep_goodput(report, now());
+}
+
 void Planner::leave_out(std::chrono::nanoseconds pause) {
   status().goodput = status::goodput_after_pause(status().goodput, pause);
 }

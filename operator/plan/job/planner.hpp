@@ -70,6 +70,8 @@ class Planner {
   /// every report differs.
   void keep_goodput(const status::Report& report, WallTime as_of);
   void keep_checkpoint(const status::Report& report);
+  /// Both, of a pod that has ended: of the job's time rank 0's word counts.
+  void keep_last_words(const status::Report& report, int node_rank);
   /// The job's next pods do not count this time.
   void leave_out(std::chrono::nanoseconds pause);
 

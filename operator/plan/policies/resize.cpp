@@ -142,11 +142,10 @@ std::vector<ReplicaState> old_gang(const Planner& planner,
   return states;
 }
 
-void keep_words(Planner& planner, const ReplicaState& state) {
+void take_over(Planner& planner, const ReplicaState& state) {
   const auto& report = state.judgement.report;
   if (!report) return;
-  planner.keep_checkpoint(*report);
-  if (state.replica.node_rank == 0) planner.keep_goodput(*report, planner.now());
+  planner.keep_last_words(*report, state.replica.node_rank);
   planner.status().restarts = std::max(planner.status().restarts, report->restarts);
   planner.status().attempt = std::max(planner.status().attempt, report->attempt + 1);
 }
@@ -282,7 +281,7 @@ bool stops_old_size(const Planner& planner) {
 bool stops_for_resize(Planner& planner, const std::vector<ReplicaState>& replicas) {
   if (!stops_old_size(planner)) return false;
   const std::vector<ReplicaState> old = old_gang(planner, replicas);
-  for (const ReplicaState& state : old) keep_words(planner, state);
+  for (const ReplicaState& state : old) take_over(planner, state);
   // It may have ended before it was stopped. A job that has ended never runs again.
   if (job_verdict(planner, old)) return true;
   if (planner.any_live_pod()) return true;

@@ -235,10 +235,8 @@ void keep_last_words(Planner& planner, const Loss& loss, bool noticed_before) {
     planner.keep_checkpoint(*summary);
   }
   for (const ReplicaState* state : loss.replicas) {
-    if (!state->judgement.report) continue;
-    planner.keep_checkpoint(*state->judgement.report);
-    if (state->replica.node_rank == 0)
-      planner.keep_goodput(*state->judgement.report, planner.now());
+    if (state->judgement.report)
+      planner.keep_last_words(*state->judgement.report, state->replica.node_rank);
   }
 }
 
