@@ -86,7 +86,8 @@ OperatorState state_of(const apply::Controller& controller, const apply::Stores&
                   {kube::kNodeFabrics.plural, stores.fabrics.size()},
                   {kube::kKueueWorkloads.plural, stores.workloads.size()},
                   {kube::kLocalQueues.plural, stores.local_queues.size()},
-                  {kube::kResourceFlavors.plural, stores.flavors.size()}};
+                  {kube::kResourceFlavors.plural, stores.flavors.size()},
+                  {kube::kTopologies.plural, stores.topologies.size()}};
   state.waiting = waiting_jobs(stores.jobs.list());
   return state;
 }

@@ -50,6 +50,7 @@ WorkerPool::WorkerPool(kube::Api& api, apply::Stores& stores, kube::WorkQueue& q
   add(kube::kRuntimeProfiles, stores.profiles);
   add(kube::kNodeFabrics, stores.fabrics);
   add(kube::kResourceFlavors, stores.flavors);
+  add(kube::kTopologies, stores.topologies);
   add(kube::kKueueWorkloads, stores.workloads);
   add(kube::kLocalQueues, stores.local_queues);
   add(kube::kTrainingJobs, stores.jobs);

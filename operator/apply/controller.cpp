@@ -96,6 +96,8 @@ void Controller::subscribe() {
   });
   parts_.stores.flavors.subscribe(
       [this](const auto&, const auto&) { parts_.enqueue(kScheduleKey); });
+  parts_.stores.topologies.subscribe(
+      [this](const auto&, const auto&) { parts_.enqueue(kScheduleKey); });
   parts_.stores.profiles.subscribe([this](const auto& before, const auto& after) {
     // Only waiting jobs are told: a placed gang keeps the profile that it was placed with.
     const std::string& name = (after ? *after : *before).meta.name;

@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "operator/apply/kueue/topologies.hpp"
 #include "operator/apply/kueue/workload.hpp"
 #include "operator/plan/placement/quota.hpp"
 #include "operator/plan/queue/scheduler.hpp"
@@ -20,6 +21,7 @@ Snapshot::Snapshot(const Stores& stores)
       fabrics(stores.fabrics.list()) {
   std::sort(nodes.begin(), nodes.end(),
             [](const auto& a, const auto& b) { return a->meta.name < b->meta.name; });
+  domains = domains_by_topologies(stores, nodes);
 }
 
 Controller::SchedulerPass::SchedulerPass(Controller& controller, const Snapshot& snapshot)
@@ -29,6 +31,8 @@ Controller::SchedulerPass::SchedulerPass(Controller& controller, const Snapshot&
     room_of_.emplace(node->meta.name, input_.rooms.size());
     input_.rooms.push_back({node.get(), node->allocatable});
   }
+  for (std::size_t i = 0; i < snapshot.domains.size(); ++i)
+    input_.rooms[i].domains = &snapshot.domains[i];
   for (const auto& fabric : snapshot.fabrics) {
     const auto it = room_of_.find(fabric->meta.name);
     if (it == room_of_.end()) continue;

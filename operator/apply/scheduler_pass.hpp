@@ -31,6 +31,7 @@ struct Snapshot {
   std::vector<std::shared_ptr<const observe::QuotaView>> quotas;
   std::vector<std::shared_ptr<const observe::JobView>> jobs;
   std::vector<std::shared_ptr<const observe::FabricView>> fabrics;
+  std::vector<plan::Domains> domains;  // as domains_by_topologies has them for `nodes`
 };
 
 class Controller::SchedulerPass {

@@ -23,13 +23,14 @@ struct Stores {
       [](const observe::WorkloadView& workload) { return workload.job_uid; }};
   kube::Store<observe::LocalQueueView> local_queues{observe::project_local_queue};
   kube::Store<observe::FlavorView> flavors{observe::project_flavor};
+  kube::Store<observe::TopologyView> topologies{observe::project_topology};
 
   /// Does not wait for NodeFabrics: a cluster without agents has none, and a job that needs one
   /// waits until it is seen.
   bool synced() const {
     return jobs.synced() && pods.synced() && nodes.synced() && quotas.synced() &&
            priorities.synced() && profiles.synced() && workloads.synced() &&
-           local_queues.synced() && flavors.synced();
+           local_queues.synced() && flavors.synced() && topologies.synced();
   }
 };
 

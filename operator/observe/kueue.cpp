@@ -170,6 +170,16 @@ Result<FlavorView> project_flavor(std::string_view json) {
   return with_json<FlavorView>(json, [](const element& flavor, FlavorView& view) {
     view.node_labels = labels(at(flavor, "spec", "nodeLabels"));
     view.tolerations = document(at(flavor, "spec", "tolerations"), nlohmann::json::array());
+    view.topology = text(at(flavor, "spec", "topologyName"));
+  });
+}
+
+Result<TopologyView> project_topology(std::string_view json) {
+  return with_json<TopologyView>(json, [](const element& topology, TopologyView& view) {
+    for (const element level : items(at(topology, "spec", "levels"))) {
+      if (const std::string_view label = text(at(level, "nodeLabel")); !label.empty())
+        view.levels.emplace_back(label);
+    }
   });
 }
 

@@ -52,10 +52,17 @@ struct FlavorView {
   kube::ObjectMeta meta;
   api::NodeLabels node_labels;
   nlohmann::json tolerations = nlohmann::json::array();
+  std::string topology;  // the name of its Topology; empty: it has none
+};
+
+struct TopologyView {
+  kube::ObjectMeta meta;
+  std::vector<std::string> levels;  // the node label of each level, from the widest
 };
 
 Result<WorkloadView> project_workload(std::string_view json);
 Result<LocalQueueView> project_local_queue(std::string_view json);
 Result<FlavorView> project_flavor(std::string_view json);
+Result<TopologyView> project_topology(std::string_view json);
 
 }  // namespace paceline::observe

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/observe/topology_labels.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace paceline::observe {
@@ -22,6 +23,13 @@ constexpr std::array<std::array<std::string_view, 9>, api::kTopologyLevels.size(
     {"topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"},
 }};
 
+/// The level whose domains the label names in every cluster; kLabels.size(): none.
+std::size_t known_level(std::string_view label) {
+  const auto level = std::ranges::find_if(
+      kLabels, [label](const auto& keys) { return std::ranges::find(keys, label) != keys.end(); });
+  return static_cast<std::size_t>(level - kLabels.begin());
+}
+
 }  // namespace
 
 std::string domain_by_labels(const Label& label, api::TopologyLevel level) {
@@ -37,6 +45,22 @@ std::string domain_by_labels(const Label& label, api::TopologyLevel level) {
     return name;
   }
   return "";
+}
+
+LevelLabels levels_of(const std::vector<std::string>& labels) {
+  LevelLabels named;
+  auto next = static_cast<std::size_t>(api::TopologyLevel::kLeaf);
+  for (std::size_t i = labels.size(); i-- > 0;) {
+    if (labels[i] == "kubernetes.io/hostname") continue;
+    if (const std::size_t own = known_level(labels[i]); own < kLabels.size()) {
+      next = std::max(next, own + 1);
+      continue;
+    }
+    std::size_t end = kLabels.size();
+    for (std::size_t wider = 0; wider < i; ++wider) end = std::min(end, known_level(labels[wider]));
+    if (next < end) named[next++] = labels[i];
+  }
+  return named;
 }
 
 }  // namespace paceline::observe

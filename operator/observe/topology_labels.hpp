@@ -4,9 +4,11 @@
 // clusters where nothing does. Pure.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "operator/api/training_job.hpp"
 
@@ -17,5 +19,14 @@ using Label = std::function<const std::string*(std::string_view key)>;
 
 /// Empty if no label says it. Of several labels, the one that an administrator set wins.
 std::string domain_by_labels(const Label& label, api::TopologyLevel level);
+
+/// By api::TopologyLevel; empty: no label.
+using LevelLabels = std::array<std::string, api::kTopologyLevels.size()>;
+
+/// Which of an administrator's labels names which level, beside those that domain_by_labels reads.
+/// `labels` go from the widest to the closest. Between labels that are read anyway, the closest one
+/// names the closest level that is left: Leaf, Spine or Zone. A label without a level left names
+/// none, and neither does the node's own name.
+LevelLabels levels_of(const std::vector<std::string>& labels);
 
 }  // namespace paceline::observe

@@ -263,6 +263,7 @@ def test_operator_may_do_what_it_does_and_no_more(objects: list[dict[str, Any]])
         "kueue.x-k8s.io/workloads/status": {"patch"},
         "kueue.x-k8s.io/localqueues": {"list", "watch"},
         "kueue.x-k8s.io/resourceflavors": {"list", "watch"},
+        "kueue.x-k8s.io/topologies": {"list", "watch"},
         "kueue.x-k8s.io/workloadpriorityclasses": {"get"},
         "scheduling.volcano.sh/podgroups": {"get", "create", "delete"},
         "scheduling.x-k8s.io/podgroups": {"get", "create", "delete"},

@@ -6,6 +6,7 @@
 
 #include "common/contract/roles.hpp"
 #include "operator/api/features/compression.hpp"
+#include "tests/sim/job.hpp"
 
 namespace paceline::sim {
 namespace {
@@ -228,7 +229,8 @@ NodeFacts read_node(const json& node) {
   for (const json& condition : at(node, "status", "conditions"))
     facts.ready = at(condition, "status") == "True";
   facts.tainted = !at(node, "spec", "taints").empty();
-  facts.leaf = text(at(node, "metadata", "labels", "paceline.dev/leaf"));
+  for (const char* label : {kLeafLabel, kRackLabel})
+    facts.leaf += text(at(node, "metadata", "labels", label));
   return facts;
 }
 

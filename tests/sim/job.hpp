@@ -12,6 +12,10 @@
 namespace paceline::sim {
 
 inline constexpr int kNodesOfLeaf = 2;
+/// The label that names the leaf of a node: one that every cluster has, and where Kueue runs one of
+/// which only its Topology says what it names.
+inline constexpr const char* kLeafLabel = "paceline.dev/leaf";
+inline constexpr const char* kRackLabel = "example.com/rack";
 
 struct RoleShape {
   contract::RoleKind kind = contract::RoleKind::kWorker;

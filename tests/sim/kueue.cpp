@@ -8,6 +8,7 @@
 
 #include "common/kube/api/kueue.hpp"
 #include "tests/sim/facts.hpp"
+#include "tests/sim/job.hpp"
 
 namespace paceline::sim {
 namespace {
@@ -55,11 +56,19 @@ Kueue::Kueue(kube::FakeCluster& cluster, Chaos& chaos) : cluster_(cluster), chao
 
 void Kueue::start(kube::Api& api, int pods) {
   pods_ = pods;
-  const json queue = {{"apiVersion", kube::kLocalQueues.api_version()},
-                      {"kind", "LocalQueue"},
-                      {"metadata", {{"name", kKueueQueue}, {"namespace", "default"}}}};
-  if (!api.create(kube::kLocalQueues, "default", queue.dump()))
-    throw std::runtime_error("cannot create a LocalQueue");
+  const auto create = [&api](const kube::Resource& resource, const char* ns, json object) {
+    object["apiVersion"] = resource.api_version();
+    object["kind"] = resource.kind;
+    if (!api.create(resource, ns, object.dump()))
+      throw std::runtime_error("cannot create a " + std::string(resource.kind));
+  };
+  create(kube::kLocalQueues, "default",
+         {{"metadata", {{"name", kKueueQueue}, {"namespace", "default"}}}});
+  const json rack = {{"nodeLabel", kRackLabel}};
+  create(kube::kTopologies, "",
+         {{"metadata", {{"name", "racks"}}}, {"spec", {{"levels", json::array({rack})}}}});
+  create(kube::kResourceFlavors, "",
+         {{"metadata", {{"name", "all"}}}, {"spec", {{"topologyName", "racks"}}}});
 }
 
 void Kueue::write(const json& workload, json status) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kueue: a simulated controller with one LocalQueue. It admits the Workloads that fit its quota of
 // pods, if need be in part, and evicts some. It gives quota to others only after the operator has
-// given it back.
+// given it back. A Topology names the leaves of its nodes.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -18,7 +18,7 @@ class Kueue {
   /// Both must outlive it.
   Kueue(kube::FakeCluster& cluster, Chaos& chaos);
 
-  /// Creates the LocalQueue.
+  /// Creates the LocalQueue, a ResourceFlavor of all nodes, and its Topology.
   void start(kube::Api& api, int pods);
   /// Admits what fits, as much of it as fits, and sometimes evicts.
   void act();

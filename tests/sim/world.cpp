@@ -42,7 +42,11 @@ struct World::Operator {
       streams.push_back({world.kueue_journals_[1], stores.local_queues, world.chaos_.defect});
     }
     controller.subscribe();
-    for (Stream& stream : streams) stream.relist(world.cluster_.resource_version());
+    const std::uint64_t version = world.cluster_.resource_version();
+    for (Stream& stream : streams) stream.relist(version);
+    // They never change.
+    Stream(world.kueue_journals_[2], stores.flavors, world.chaos_.defect).relist(version);
+    Stream(world.kueue_journals_[3], stores.topologies, world.chaos_.defect).relist(version);
   }
   apply::Stores stores;
   kube::WorkQueue queue;
@@ -58,7 +62,10 @@ World::World(std::uint64_t seed, int nodes, int cpu_per_node, Defect defect)
       journals_{Journal{kube::kNodes},    {kube::kPods},
                 {kube::kResourceQuotas},  {kube::kPriorityClasses},
                 {kube::kRuntimeProfiles}, {kube::kTrainingJobs}},
-      kueue_journals_{Journal{kube::kKueueWorkloads}, {kube::kLocalQueues}},
+      kueue_journals_{Journal{kube::kKueueWorkloads},
+                      {kube::kLocalQueues},
+                      {kube::kResourceFlavors},
+                      {kube::kTopologies}},
       launchers_(cluster_, chaos_),
       kueue_(cluster_, chaos_),
       cpu_per_node_(cpu_per_node) {
@@ -77,7 +84,8 @@ World::~World() = default;
 void World::add_node() {
   const int number = nodes_made_++;
   const std::string name = "n" + std::to_string(number);
-  const json labels = {{"paceline.dev/leaf", std::to_string(number / kNodesOfLeaf)}};
+  const json labels = {
+      {has_kueue_ ? kRackLabel : kLeafLabel, std::to_string(number / kNodesOfLeaf)}};
   const json node = {
       {"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", {{"name", name}, {"labels", labels}}}};
   if (!plain_->create(kube::kNodes, "", node.dump()))
@@ -154,6 +162,11 @@ void World::add_quota(int pods) {
 void World::add_kueue(int pods) {
   kueue_.start(*plain_, pods);
   has_kueue_ = true;
+  for (int i = 0; i < nodes_made_; ++i) {
+    const json labels = {{kLeafLabel, nullptr}, {kRackLabel, std::to_string(i / kNodesOfLeaf)}};
+    cluster_.poke(kube::kNodes, "", "n" + std::to_string(i),
+                  json{{"metadata", {{"labels", labels}}}}.dump());
+  }
   operators_.clear();
   new_leader();  // one that watches Kueue's objects
 }

@@ -100,7 +100,7 @@ class World {
   Chaos chaos_;
   std::unique_ptr<kube::Api> api_;
   std::array<Journal, 6> journals_;
-  std::array<Journal, 2> kueue_journals_;
+  std::array<Journal, 4> kueue_journals_;
   bool has_kueue_ = false;
   bool profile_is_on_ = false;
   Launchers launchers_;

@@ -10,6 +10,7 @@ inline constexpr Resource kKueueWorkloads{"kueue.x-k8s.io", "v1beta2", "workload
 inline constexpr Resource kLocalQueues{"kueue.x-k8s.io", "v1beta2", "localqueues", "LocalQueue"};
 inline constexpr Resource kResourceFlavors{"kueue.x-k8s.io", "v1beta2", "resourceflavors",
                                            "ResourceFlavor", false};
+inline constexpr Resource kTopologies{"kueue.x-k8s.io", "v1beta2", "topologies", "Topology", false};
 inline constexpr Resource kWorkloadPriorities{
     "kueue.x-k8s.io", "v1beta2", "workloadpriorityclasses", "WorkloadPriorityClass", false};
 

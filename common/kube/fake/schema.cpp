@@ -50,6 +50,7 @@ constexpr std::array kKnown{kPods,
                             kKueueWorkloads,
                             kLocalQueues,
                             kResourceFlavors,
+                            kTopologies,
                             kWorkloadPriorities};
 
 constexpr auto kRoot = std::to_array<Text>({"apiVersion", "kind", "metadata", "spec", "status"});

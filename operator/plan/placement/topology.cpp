@@ -15,7 +15,7 @@ constexpr std::size_t kLevels = kClosestFirst.size();
 std::string_view name_of(const Room& room, std::size_t level) {
   if (level == 0 && room.fabric != nullptr && !room.fabric->nvlink_domain.empty())
     return room.fabric->nvlink_domain;
-  return room.node->domains[level].get();
+  return room.domains != nullptr ? (*room.domains)[level] : room.node->domains[level].get();
 }
 
 /// A domain's name within the domain of the next wider level.

@@ -66,6 +66,7 @@ struct ControllerBench::Operator {
               {bench.cluster_, kube::kRuntimeProfiles, stores.profiles},
               {bench.cluster_, kube::kNodeFabrics, stores.fabrics},
               {bench.cluster_, kube::kResourceFlavors, stores.flavors},
+              {bench.cluster_, kube::kTopologies, stores.topologies},
               {bench.cluster_, kube::kKueueWorkloads, stores.workloads},
               {bench.cluster_, kube::kLocalQueues, stores.local_queues},
               {bench.cluster_, kube::kTrainingJobs, stores.jobs}} {
