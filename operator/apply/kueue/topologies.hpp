@@ -13,7 +13,7 @@ namespace paceline::apply {
 
 /// The domains of each node; they refer to the nodes. Empty if no Topology names a level, as in
 /// every cluster without Kueue. A label that domain_by_labels reads wins over a Topology's. Of
-/// several ResourceFlavors that a node belongs to, the first by name counts.
+/// several ResourceFlavors with such a Topology that a node belongs to, the first by name counts.
 std::vector<plan::Domains> domains_by_topologies(
     const Stores& stores, const std::vector<std::shared_ptr<const observe::NodeView>>& nodes);
 
