@@ -156,6 +156,7 @@ Result<Config> read_config(const frameworks::Environment& environment) {
   config.cpu_limit = reader.integer(env::kCpuLimit);
   config.gpu_direct = reader.one_of(env::kGpuDirect);
   config.master_port = reader.integer(env::kMasterPort, false, -1);
+  config.port_base = static_cast<std::uint16_t>(reader.integer(env::kPortBase));
   config.rendezvous = reader.address(env::kRendezvousAddress, true);
   config.listen = reader.address(env::kRendezvousListen, config.node_rank == 0);
   config.token = reader.text(env::kToken, true);

@@ -45,6 +45,7 @@ struct Config {
   int cpu_limit = 0;               // 0: none
   std::string gpu_direct;          // Required, Preferred, Disabled; empty: no setting
   int master_port = -1;            // -1: derived from the attempt; 0: a free port for each attempt
+  std::uint16_t port_base = 0;     // in the network of the node (contract/host_ports.hpp); 0: not
 
   Address rendezvous;
   Address listen;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/contract/host_ports.hpp"
 #include "common/contract/labels.hpp"
 #include "launcher/files.hpp"
 #include "launcher/summary/documents.hpp"
@@ -18,6 +19,15 @@ void write_termination_message(const std::string& file, const summary::Ending& e
   const auto text =
       summary::termination_message(ending, summary, contract::kTerminationMessageBytes);
   if (auto written = write_in_place(file, text); !written) log.line(written.error().message);
+}
+
+int refuse_as(rendezvous::End end, const std::string& termination_log, const std::string& message,
+              Log& log) {
+  log.line(message);
+  const summary::Ending ending{
+      std::string(rendezvous::to_string(end)), 0, 0, message, std::nullopt, ""};
+  write_termination_message(termination_log, ending, {}, log);
+  return exit_code(end);
 }
 
 }  // namespace
@@ -63,10 +73,20 @@ void write_ending(const Config& config, const rendezvous::Outcome& outcome,
 }
 
 int refuse(const std::string& termination_log, const std::string& message, Log& log) {
-  log.line(message);
-  const summary::Ending ending{"BadContract", 0, 0, message, std::nullopt, ""};
-  write_termination_message(termination_log, ending, {}, log);
-  return contract::kExitBadContract;
+  return refuse_as(rendezvous::End::kBadContract, termination_log, message, log);
+}
+
+int refuse(const Config& config, const Error& error, Log& log) {
+  if (config.port_base == 0 || error.code != Code::kExhausted)
+    return refuse(config.termination_log, error.message, log);
+  const std::string message =
+      error.message + "; on node " + config.node_name + " the ports " +
+      std::to_string(config.port_base) + " to " +
+      std::to_string(config.port_base + contract::kHostPortsOfPod - 1) +
+      " are this pod's: stop the program that listens there, or let it listen on a port outside " +
+      std::to_string(contract::kFirstHostPort) + " to " +
+      std::to_string(contract::kEndOfHostPorts - 1);
+  return refuse_as(rendezvous::End::kPreflightFailed, config.termination_log, message, log);
 }
 
 }  // namespace paceline::launcher

@@ -27,4 +27,8 @@ void write_ending(const Config& config, const rendezvous::Outcome& outcome,
 /// Writes the termination message of a replica that could not start. Returns its exit code.
 int refuse(const std::string& termination_log, const std::string& message, Log& log);
 
+/// The same for a launcher that has its settings. If another program of the node has a port of the
+/// pod's, the preflight has failed, so that the job is placed on other nodes.
+int refuse(const Config& config, const Error& error, Log& log);
+
 }  // namespace paceline::launcher

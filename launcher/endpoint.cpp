@@ -180,7 +180,7 @@ Status Endpoint::open(boost::asio::io_context& io, std::function<EndpointState()
       },
       summary::HttpLimits{.body = traces::kMostRequestBytes});
   if (auto opened = server_->open(config_.http.host, config_.http.port); !opened)
-    return fail(Code::kUnavailable, Origin::kSystem,
+    return fail(opened.error().code, Origin::kSystem,
                 "PACELINE_HTTP_LISTEN: " + opened.error().message);
   return {};
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "common/contract/host_ports.hpp"
 #include "common/contract/labels.hpp"
 #include "common/net/ports.hpp"
 
@@ -36,6 +37,7 @@ rendezvous::Hello hello_of(const Config& config, std::uint16_t table_port,
                 .processes = config.processes,
                 .kind = config.kind};
   hello.node.exec_port = exec_port;
+  hello.node.port_base = config.port_base;
   hello.start_stage = config.start_stage;
   hello.attempt = config.attempt;
   hello.restarts = config.restarts;
@@ -81,9 +83,12 @@ rendezvous::GangConfig gang_of(const Config& config) {
     share_machine(config.pod_ip, gang);
     return gang;
   }
-  gang.master_port = [address = config.pod_ip, port = config.master_port](int attempt) {
+  gang.master_port = [address = config.pod_ip, port = config.master_port,
+                      base = config.port_base](int attempt) {
     // A new port for each attempt, so that a restart never meets a half-closed socket.
-    const int preferred = port > 0 ? port : contract::kMasterPortBase + attempt % 100;
+    const int preferred = port > 0   ? port
+                          : base > 0 ? contract::host_master_port(base, attempt)
+                                     : contract::kMasterPortBase + attempt % 100;
     return net::free_port(address, static_cast<std::uint16_t>(preferred));
   };
   return gang;

@@ -185,8 +185,7 @@ int Launcher::Impl::run() {
   ::signal(SIGPIPE, SIG_IGN);
   // Adopt orphans even if the launcher is not PID 1, so that no process outlives its attempt.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  if (auto prepared = prepare(); !prepared)
-    return refuse(config_.termination_log, prepared.error().message, log_);
+  if (auto prepared = prepare(); !prepared) return refuse(config_, prepared.error(), log_);
 
   log_pipe_ = pump_.log_pipe();
   if (log_pipe_.valid()) log_.use(log_pipe_.get());

@@ -118,6 +118,13 @@ inline constexpr Variable kMasterPort{
     {},
     0,
     65535};
+inline constexpr Variable kPortBase{"PACELINE_PORT_BASE",
+                                    "first of 100 ports that this pod has in the network of its "
+                                    "node; absent: the pod has an address of its own",
+                                    "",
+                                    {},
+                                    1,
+                                    65436};
 inline constexpr Variable kToken{
     "PACELINE_TOKEN",
     "secret of this job, which launchers, readers of the summary and the operator present"};
@@ -414,6 +421,7 @@ inline constexpr std::array kAll{kSettings,
                                  kRendezvousAddress,
                                  kRendezvousListen,
                                  kMasterPort,
+                                 kPortBase,
                                  kToken,
                                  kStartupTimeout,
                                  kAttempt,

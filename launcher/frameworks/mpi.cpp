@@ -10,12 +10,27 @@
 namespace paceline::frameworks {
 namespace {
 
-constexpr std::array kOfOneReplica{
-    env::kRole,        env::kRoleKind,    env::kStartStage,       env::kReplicaIndex,
-    env::kNodeRank,    env::kIncarnation, env::kPodName,          env::kPodIp,
-    env::kNodeName,    env::kCpuLimit,    env::kRendezvousListen, env::kHttpListen,
-    env::kStateDir,    env::kSlotDir,     env::kTerminationLog,   env::kTelemetrySocket,
-    env::kFailureFile, env::kEffectsFile, env::kNetwork,          env::kProcessesPerReplica};
+constexpr std::array kOfOneReplica{env::kRole,
+                                   env::kRoleKind,
+                                   env::kStartStage,
+                                   env::kReplicaIndex,
+                                   env::kNodeRank,
+                                   env::kIncarnation,
+                                   env::kPodName,
+                                   env::kPodIp,
+                                   env::kNodeName,
+                                   env::kCpuLimit,
+                                   env::kRendezvousListen,
+                                   env::kPortBase,
+                                   env::kHttpListen,
+                                   env::kStateDir,
+                                   env::kSlotDir,
+                                   env::kTerminationLog,
+                                   env::kTelemetrySocket,
+                                   env::kFailureFile,
+                                   env::kEffectsFile,
+                                   env::kNetwork,
+                                   env::kProcessesPerReplica};
 
 bool mentions(const MpirunSetting& setting, const Environment& variables, std::string_view word) {
   return std::ranges::any_of(setting.command,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/frameworks/process.hpp"
 
+#include "common/contract/host_ports.hpp"
 #include "common/net/address.hpp"
 
 namespace paceline::frameworks {
@@ -39,6 +40,7 @@ int index_of(const Process& process) {
 }
 
 std::uint16_t port_of(const RankTable& table, const Node& node, int local_rank, int base) {
+  if (node.port_base != 0) return contract::host_process_port(node.port_base, local_rank);
   if (table.port_base != 0)
     return static_cast<std::uint16_t>(table.port_base + node.first_rank + local_rank);
   return static_cast<std::uint16_t>(base + table.attempt % 100 + local_rank);

@@ -63,8 +63,8 @@ int count(const rendezvous::RankTable& table, RoleKind kind);
 int index_of(const Process& process);
 
 /// The port of a process. `base`: the framework's usual port. In a cluster a pod has an address of
-/// its own, so that ports differ by attempt and local rank only. On one machine the table has a
-/// range of free ports.
+/// its own, so that ports differ by attempt and local rank only. In the network of its node it has
+/// ports of its own. On one machine the table has a range of free ports.
 std::uint16_t port_of(const rendezvous::RankTable& table, const rendezvous::Node& node,
                       int local_rank, int base);
 

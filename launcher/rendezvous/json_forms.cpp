@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "common/contract/host_ports.hpp"
 #include "launcher/rendezvous/table_columns.hpp"
 
 namespace paceline::rendezvous {
@@ -199,7 +200,11 @@ void add_failure(json& object, const Failure& failure) {
 
 }  // namespace
 
-json form(const Node& node) { return written(node); }
+json form(const Node& node) {
+  json object = written(node);
+  if (node.port_base != 0) object["portBase"] = node.port_base;
+  return object;
+}
 
 json form(const RankTable& table) {
   json object = written(table);
@@ -238,7 +243,13 @@ json form(const telemetry::RankSummary& summary) {
   return object;
 }
 
-Node read_node(const json& object, std::string& problem) { return read<Node>(object, problem); }
+Node read_node(const json& object, std::string& problem) {
+  auto node = read<Node>(object, problem);
+  JsonFields fields(object, problem);
+  node.port_base = static_cast<std::uint16_t>(
+      fields.optional_integer("portBase", 0, contract::kLastPortBase).value_or(0));
+  return node;
+}
 
 RankTable read_columns_form(const json& object, std::string& problem) {
   auto table = read<RankTable>(object, problem);

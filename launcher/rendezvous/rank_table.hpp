@@ -31,6 +31,9 @@ struct Node {
   contract::RoleKind kind = contract::RoleKind::kWorker;  // of the role
   std::uint16_t exec_port =
       0;  // where its launcher starts processes for an MPI launcher; 0: nowhere
+  // In the network of its node, the first of the pod's ports there (contract/host_ports.hpp); 0: it
+  // has an address of its own.
+  std::uint16_t port_base = 0;
   // What programs call the pod by: its address, or a name that the pod after it has too. See
   // name_hosts; launchers do not send it.
   std::string host = {};

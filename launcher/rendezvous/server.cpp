@@ -28,7 +28,7 @@ Status Server::open(const std::string& host, std::uint16_t port) {
       listener_.open({host, port}, kBacklog,
                      [this](boost::asio::ip::tcp::socket socket) { accept(std::move(socket)); });
   if (!opened) {
-    return fail(Code::kUnavailable, Origin::kSystem,
+    return fail(opened.error().code, Origin::kSystem,
                 "PACELINE_RENDEZVOUS_LISTEN: " + opened.error().message);
   }
   return {};

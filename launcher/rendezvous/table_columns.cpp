@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "common/contract/host_ports.hpp"
 #include "common/json/fields.hpp"
 
 namespace paceline::rendezvous {
@@ -247,16 +248,19 @@ class ColumnReader {
 }  // namespace
 
 json to_columns(const std::vector<Node>& nodes) {
-  return {{"nodeRank", number_column(nodes, &Node::node_rank)},
-          {"role", text_column(nodes, &Node::role)},
-          {"replicaIndex", number_column(nodes, &Node::replica_index)},
-          {"incarnation", number_column(nodes, &Node::incarnation)},
-          {"podName", text_column(nodes, &Node::pod_name)},
-          {"address", text_column(nodes, &Node::address)},
-          {"nodeName", text_column(nodes, &Node::node_name)},
-          {"kind", number_column(nodes, &Node::kind)},
-          {"processes", number_column(nodes, &Node::processes)},
-          {"execPort", number_column(nodes, &Node::exec_port)}};
+  json columns{{"nodeRank", number_column(nodes, &Node::node_rank)},
+               {"role", text_column(nodes, &Node::role)},
+               {"replicaIndex", number_column(nodes, &Node::replica_index)},
+               {"incarnation", number_column(nodes, &Node::incarnation)},
+               {"podName", text_column(nodes, &Node::pod_name)},
+               {"address", text_column(nodes, &Node::address)},
+               {"nodeName", text_column(nodes, &Node::node_name)},
+               {"kind", number_column(nodes, &Node::kind)},
+               {"processes", number_column(nodes, &Node::processes)},
+               {"execPort", number_column(nodes, &Node::exec_port)}};
+  if (std::ranges::any_of(nodes, [](const Node& node) { return node.port_base != 0; }))
+    columns["portBase"] = number_column(nodes, &Node::port_base);
+  return columns;
 }
 
 std::vector<Node> read_columns(const json& columns, std::string& problem) {
@@ -271,6 +275,8 @@ std::vector<Node> read_columns(const json& columns, std::string& problem) {
   reader.read("kind", &Node::kind, 0, contract::kRoleKinds.size() - 1);
   reader.read("processes", &Node::processes, 1, kMostProcesses);
   reader.read("execPort", &Node::exec_port, 0, 65535);
+  if (columns.is_object() && columns.contains("portBase"))
+    reader.read("portBase", &Node::port_base, 0, contract::kLastPortBase);
   if (!problem.empty()) return {};
   std::vector<Node> nodes = reader.take();
   number_ranks(nodes);

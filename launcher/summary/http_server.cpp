@@ -99,7 +99,7 @@ class HttpServer::Acceptor : public std::enable_shared_from_this<HttpServer::Acc
 
   Status open(const std::string& host, std::uint16_t port) {
     auto listener = net::listen_on({host, port}, static_cast<int>(limits_.connections));
-    if (!listener) return fail(Code::kUnavailable, Origin::kSystem, listener.error().message);
+    if (!listener) return std::unexpected(listener.error());
     acceptor_.assign(listener->v6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(),
                      listener->socket.release());
     accept();

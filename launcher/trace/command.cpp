@@ -13,6 +13,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/contract/host_ports.hpp"
+#include "common/contract/labels.hpp"
 #include "common/json/fields.hpp"
 #include "launcher/config.hpp"
 #include "launcher/rendezvous/rank_table.hpp"
@@ -106,8 +108,16 @@ Result<Launchers> launchers_of_pod(const Result<frameworks::Environment>& enviro
   JsonFields fields(table, problem);
   Launchers launchers;
   launchers.token = config->token;
-  for (const json& node : fields.array("nodes", rendezvous::kMostNodes))
-    launchers.addresses.push_back({JsonFields(node, problem).text("address"), config->http.port});
+  for (const json& node : fields.array("nodes", rendezvous::kMostNodes)) {
+    JsonFields row(node, problem);
+    // In the network of its node a launcher has a port of its own.
+    const auto base = row.optional_integer("portBase", 0, contract::kLastPortBase).value_or(0);
+    const auto own = contract::host_http_port(static_cast<std::uint16_t>(base));
+    // The pod that asks may be of a role in another network than this one.
+    const std::uint16_t usual =
+        config->port_base == 0 ? config->http.port : contract::kLauncherHttpPort;
+    launchers.addresses.push_back({row.text("address"), base == 0 ? usual : own});
+  }
   if (!problem.empty() || launchers.addresses.empty())
     return wrong(path + " is no rank table: the replicas of the job have not gathered yet");
   return launchers;

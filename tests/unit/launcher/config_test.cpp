@@ -44,6 +44,14 @@ TEST(Config, ReadsWhatTheOperatorWrites) {
   EXPECT_EQ(config->master_port, -1);
 }
 
+TEST(Config, APodInTheNetworkOfItsNodeHasAHundredPortsThere) {
+  EXPECT_EQ(read_config(whole())->port_base, 0);
+  auto environment = whole();
+  environment["PACELINE_PORT_BASE"] = "16300";
+  EXPECT_EQ(read_config(environment)->port_base, 16300);
+  EXPECT_NE(error_with("PACELINE_PORT_BASE", "65500").find("from 1 to 65436"), std::string::npos);
+}
+
 TEST(Config, TakesTheSettingsOfThePodAsVariables) {
   const auto all = with_settings(
       {{"PACELINE_SETTINGS", R"({"NODE_RANK":"1","JOB_NAME":"digits","LOADER":"Auto"})"},

@@ -45,6 +45,22 @@ TEST(TableColumns, KeepEveryFieldOfEveryRow) {
   for (const int count : {1, 2, 3, 11, 300}) EXPECT_EQ(trip(nodes(count)), written(nodes(count)));
 }
 
+TEST(TableColumns, PortsInTheNetworkOfANodeAreToldOnlyWhereThereAreAny) {
+  auto rows = nodes(3);
+  EXPECT_FALSE(to_columns(rows).contains("portBase")) << "earlier launchers do not know it";
+  rows[0].port_base = 16000;
+  rows[2].port_base = 16100;
+  EXPECT_EQ(trip(rows), written(rows));
+  const json table = json::parse(written(rows));
+  EXPECT_EQ(table["nodes"][2]["portBase"], 16100);
+  EXPECT_FALSE(table["nodes"][1].contains("portBase"));
+  std::string problem;
+  json columns = to_columns(rows);
+  columns["portBase"] = json::array({{65437, 0, 3}});
+  read_columns(columns, problem);
+  EXPECT_NE(problem, "");
+}
+
 TEST(TableColumns, KeepTextsThatFollowNoPattern) {
   const std::vector<std::vector<std::string>> cases{
       {"a", "b", "b", "c"},

@@ -40,6 +40,17 @@ TEST(TensorFlow, OnOneMachineEveryProcessHasAPortOfItsOwn) {
                    R"("task":{"index":0,"type":"ps"}})"));
 }
 
+TEST(TensorFlow, InTheNetworkOfANodeEveryPodHasPortsOfItsOwn) {
+  auto table = gang({{"chief", RoleKind::kCoordinator}, {"worker", RoleKind::kWorker, 2, 2}}, 103);
+  for (auto& node : table.nodes) node.host = "10.0.0.1";
+  table.nodes[1].port_base = 16000;
+  table.nodes[2].port_base = 16100;
+  EXPECT_EQ(added(table, 2, setting_of("TensorFlow"), 1),
+            config(R"({"cluster":{"chief":["10.0.0.1:2225"],"worker":["10.0.0.1:16010",)"
+                   R"("10.0.0.1:16011","10.0.0.1:16110","10.0.0.1:16111"]},)"
+                   R"("task":{"index":3,"type":"worker"}})"));
+}
+
 TEST(TensorFlow, InTheSparseFormAWorkerKnowsTheServersAndItself) {
   const auto table = gang({{"boss", RoleKind::kCoordinator},
                            {"server", RoleKind::kParameterServer, 2},
