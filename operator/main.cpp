@@ -60,10 +60,11 @@ std::string random_bits() {
   return bits;
 }
 
-Result<std::string> fetch_summary(const std::string& ip, const std::string& token) {
+Result<std::string> fetch_summary(const std::string& ip, std::uint16_t port,
+                                  const std::string& token) {
   http::Endpoint endpoint;
   endpoint.host = ip;
-  endpoint.port = std::to_string(contract::kLauncherHttpPort);
+  endpoint.port = std::to_string(port);
   http::BeastOptions options;
   options.max_connections = 1;
   options.max_body_bytes = 1024 * 1024;  // a user's container sends it

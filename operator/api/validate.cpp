@@ -112,15 +112,15 @@ void check_affinity(const nlohmann::json& pod, const std::string& path, FieldErr
   }
 }
 
-void check_host_ports(const nlohmann::json& container, const std::string& path,
-                      FieldErrors& errors) {
+void refuse_ports(const nlohmann::json& container, const char* field, const std::string& path,
+                  const std::string& what, const std::string& remedy, FieldErrors& errors) {
   const nlohmann::json* ports = at(&container, "ports");
   if (ports == nullptr || !ports->is_array()) return;
   for (std::size_t i = 0; i < ports->size(); ++i) {
-    const nlohmann::json* host = at(&(*ports)[i], "hostPort");
-    if (host == nullptr || *host == 0) continue;
-    errors.push_back({path + ".ports[" + std::to_string(i) + "].hostPort", shown(*host),
-                      std::string(kNotModelled), "remove it"});
+    const nlohmann::json* port = at(&(*ports)[i], field);
+    if (port == nullptr || *port == 0) continue;
+    errors.push_back(
+        {path + ".ports[" + std::to_string(i) + "]." + field, shown(*port), what, remedy});
   }
 }
 
@@ -137,7 +137,7 @@ void check_slots(const nlohmann::json& container, const std::string& path, Field
 }
 
 void check_containers(const nlohmann::json& pod, const std::string& path, bool placed_by_paceline,
-                      FieldErrors& errors) {
+                      bool host_network, FieldErrors& errors) {
   for (const char* list : {"containers", "initContainers"}) {
     const nlohmann::json* containers = at(&pod, list);
     if (containers == nullptr || !containers->is_array()) continue;
@@ -149,9 +149,32 @@ void check_containers(const nlohmann::json& pod, const std::string& path, bool p
         errors.push_back({here + ".name", shown(*name), "is used by Paceline",
                           "give the container another name"});
       }
-      if (placed_by_paceline) check_host_ports(container, here, errors);
+      if (host_network) {
+        refuse_ports(container, "containerPort", here,
+                     "would be a port of the node, which two pods there cannot share",
+                     "remove it: a program may listen without it", errors);
+      } else if (placed_by_paceline) {
+        refuse_ports(container, "hostPort", here, std::string(kNotModelled), "remove it", errors);
+      }
       check_slots(container, here, errors);
     }
+  }
+}
+
+/// Paceline deals out the ports of each node to the pods in its network.
+void check_host_network(const Spec& spec, const std::string& path, FieldErrors& errors) {
+  const Backend backend = backend_of(spec);
+  if (backend != Backend::kNative) {
+    errors.push_back({path + ".hostNetwork", "true",
+                      "needs a node whose ports Paceline deals out, and " +
+                          std::string(chooser_of(backend)) + " chooses the nodes of this job",
+                      "remove it, or write spec.scheduling.backend: Native"});
+  }
+  if (workers_fail_alone(spec)) {
+    errors.push_back({path + ".hostNetwork", "true",
+                      "would give a worker that is replaced alone other ports than the parameter "
+                      "servers were told",
+                      "remove it, or train without roles of kind ParameterServer"});
   }
 }
 
@@ -171,14 +194,12 @@ void check_pod(const TrainingJob& job, std::size_t index, FieldErrors& errors) {
     errors.push_back({path + ".restartPolicy", shown(*policy), "cannot stand here",
                       "remove it: the launcher restarts ranks, spec.failurePolicy says how often"});
   }
-  if (const nlohmann::json* host = at(pod, "hostNetwork"); host != nullptr && *host == true) {
-    errors.push_back({path + ".hostNetwork", "true",
-                      "would make the ports of two launchers on a node clash", "remove it"});
-  }
+  const bool host_network = uses_host_network(job.spec.roles[index]);
+  if (host_network) check_host_network(job.spec, path, errors);
   const bool placed_by_paceline = backend_of(job.spec) == Backend::kNative;
   if (placed_by_paceline) check_affinity(*pod, path, errors);
   check_volumes(*pod, path, errors);
-  check_containers(*pod, path, placed_by_paceline, errors);
+  check_containers(*pod, path, placed_by_paceline, host_network, errors);
 }
 
 }  // namespace

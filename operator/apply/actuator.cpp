@@ -115,7 +115,8 @@ render::PodInputs Actuator::inputs(const plan::Plan& plan, const plan::CreatePod
           plan.grants.empty() ? api::PodGrant{} : plan.grants[static_cast<std::size_t>(role)],
           // Of a gang that waits for another scheduler, its launchers tell when it began.
           bound != nullptr && plan.status.pod_group.empty() ? std::optional(bound->since)
-                                                            : std::nullopt};
+                                                            : std::nullopt,
+          create.port_base};
 }
 
 std::expected<std::vector<plan::Admitted>, Done> Actuator::dry_run(

@@ -159,7 +159,7 @@ bool Controller::note_growth(JobState& state, const plan::Plan& plan) {
 }
 
 std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<JobState>& state,
-                                       const plan::Plan& plan, Done& total) {
+                                       plan::Plan& plan, Done& total) {
   const auto absorb = [&](Done done) -> std::optional<Outcome> {
     total.pods_version = std::max(total.pods_version, done.pods_version);
     total.created += done.created;
@@ -195,6 +195,10 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
     if (!plan.status.pod_group.empty()) {
       if (auto stop = absorb(group(*job, *state, plan.status.pod_group, priority, false)))
         return stop;
+    }
+    if (uses_host_network(job->job.spec)) {
+      if (auto none = host_ports_.choose(job->job, plan.creates, parts_.stores.pods.list()))
+        return absorb(Done{std::move(none), std::nullopt, 0, 0, 0, 0});
     }
     if (auto stop = absorb(actuator_.create(job->job, plan, *surroundings, priority))) return stop;
     const std::lock_guard lock(mutex_);

@@ -28,6 +28,7 @@ Done refused_with(plan::Waiting refusal) {
 Controller::Controller(Parts parts, Settings settings)
     : parts_(std::move(parts)),
       actuator_(parts_.api, parts_.executor, std::move(settings), parts_.tokens),
+      host_ports_(parts_.clock),
       requests_(parts_.api),
       poller_(parts_.clock, parts_.summaries,
               [this](const std::string& uid, std::optional<status::Report> report) {
@@ -360,7 +361,8 @@ void Controller::watch_summary(const JobPtr& job, const std::shared_ptr<JobState
     return poller_.forget(state->uid);
   const auto token = actuator_.token_of(job->job);
   if (!token) return;
-  poller_.watch(state->uid, {(*rank_zero)->gang->ip, *token, poll_interval(job->status)});
+  const observe::GangMember& launcher = *(*rank_zero)->gang;
+  poller_.watch(state->uid, {launcher.ip, launcher.http_port, *token, poll_interval(job->status)});
 }
 
 bool Controller::summary_is_fresh(const JobState& state) {

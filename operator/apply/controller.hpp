@@ -33,6 +33,7 @@
 #include "operator/apply/agents.hpp"
 #include "operator/apply/durations.hpp"
 #include "operator/apply/growth/node_requests.hpp"
+#include "operator/apply/host_network/host_ports.hpp"
 #include "operator/apply/job_state.hpp"
 #include "operator/apply/stores.hpp"
 #include "operator/apply/summary_poller.hpp"
@@ -173,7 +174,7 @@ class Controller {
   /// mutex_ is held.
   bool note_growth(JobState& state, const plan::Plan& plan);
   std::optional<Outcome> act(const JobPtr& job, const std::shared_ptr<JobState>& state,
-                             const plan::Plan& plan, Done& total);
+                             plan::Plan& plan, Done& total);
   /// Creates the PodGroup of a job that another scheduler binds. `only_try`: with dryRun=All.
   Done group(const observe::JobView& job, JobState& state, const std::string& name,
              const std::string& priority, bool only_try);
@@ -222,6 +223,7 @@ class Controller {
 
   Parts parts_;
   Actuator actuator_;
+  HostPorts host_ports_;
   // guards states_ and their content, and counters_
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::shared_ptr<JobState>> states_;  // by UID

@@ -18,7 +18,8 @@ void SummaryPoller::watch(const std::string& uid, Target target) {
   const std::lock_guard lock(mutex_);
   const auto [job, fresh] = jobs_.try_emplace(uid);
   // Another pod is asked at once, however often the last one failed to answer.
-  if (fresh || job->second.target.ip != target.ip) {
+  const Target& last = job->second.target;
+  if (fresh || last.ip != target.ip || last.port != target.port) {
     job->second.due = clock_.steady();
     job->second.failures = 0;
   }
@@ -65,7 +66,7 @@ bool SummaryPoller::poll_one() {
     hurried = std::exchange(job->second.hurried, false);
     job->second.busy = true;
   }
-  const auto text = source_(target.ip, target.token);
+  const auto text = source_(target.ip, target.port, target.token);
   auto report = text ? status::read_report(*text) : std::nullopt;
   {
     const std::lock_guard lock(mutex_);

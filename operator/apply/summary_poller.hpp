@@ -8,6 +8,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -21,16 +22,17 @@
 
 namespace paceline::apply {
 
-/// Reads a job's summary from rank 0's launcher: takes the address of the pod and the job's token,
-/// returns JSON. Blocks for at most a second or two.
-using SummarySource =
-    std::function<Result<std::string>(const std::string& pod_ip, const std::string& token)>;
+/// Reads a job's summary from rank 0's launcher: takes the address of the pod, the launcher's port
+/// and the job's token, returns JSON. Blocks for at most a second or two.
+using SummarySource = std::function<Result<std::string>(
+    const std::string& pod_ip, std::uint16_t port, const std::string& token)>;
 
 class SummaryPoller {
  public:
   using Answer = std::function<void(const std::string& uid, std::optional<status::Report> report)>;
   struct Target {
     std::string ip;
+    std::uint16_t port = 0;
     std::string token;
     std::chrono::nanoseconds interval{};
   };

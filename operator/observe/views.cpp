@@ -11,6 +11,7 @@
 #include "operator/api/schedulers/backend.hpp"
 #include "operator/api/template/containers.hpp"
 #include "operator/api/validate.hpp"
+#include "operator/observe/pod_ports.hpp"
 #include "operator/observe/project.hpp"
 #include "operator/observe/topology_labels.hpp"
 
@@ -219,7 +220,8 @@ std::unique_ptr<GangMember> read_gang(const element& pod) {
     gang->message = std::string(text(at(pod, "status", "message"))).substr(0, 512);
     for (const char* blameless :
          {"Evicted", "Shutdown", "Terminated", "NodeShutdown", "NodeLost", "NodeAffinity",
-          "Preempting", "UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory", "OutOfpods"}) {
+          "Preempting", "NodePorts", "UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory",
+          "OutOfpods"}) {
       if (reason == blameless) gang->disrupted = true;
     }
     gang->over_limit = reason == "Evicted" && exceeded_own_limit(gang->message);
@@ -263,7 +265,10 @@ Result<PodView> project_pod(std::string_view json) {
     view.deleting = !text(at(pod, "metadata", "deletionTimestamp")).empty();
     view.created = parse_time(text(at(pod, "metadata", "creationTimestamp"))).value_or(WallTime{});
     view.requests = pod_requests(pod);
+    PodPorts ports = read_ports(pod);
+    view.host_ports = std::move(ports.host);
     view.gang = read_gang(pod);
+    if (view.gang) view.gang->http_port = ports.http;
     if (!view.gang) view.placeholder = read_placeholder(pod);
   });
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +41,7 @@ struct GangMember {
   bool gated = false;
   std::vector<std::string> other_gates;  // scheduling gates that are not Paceline's
   std::string ip;
+  std::uint16_t http_port = 0;  // of the launcher
   TrainerState trainer = TrainerState::kNone;
   // every container has ended; the kubelet reports the pod's final phase in a later write
   bool ended = false;
@@ -68,6 +70,7 @@ struct PodView {
   bool deleting = false;
   WallTime created{};
   Resources requests;
+  std::vector<std::uint16_t> host_ports;  // ports of its node that it has
   std::unique_ptr<GangMember> gang;
   std::unique_ptr<Placeholder> placeholder;
 

@@ -94,6 +94,7 @@ Environment replica_environment(const api::TrainingJob& job, const api::Replica&
 
   builder.set_unless_empty(env::kRendezvousAddress, endpoints.rendezvous_address);
   builder.set_unless_empty(env::kRendezvousListen, endpoints.rendezvous_listen);
+  if (endpoints.port_base > 0) builder.set(env::kPortBase, endpoints.port_base);
   builder.set_unless_empty(env::kToken, endpoints.token);
   builder.set_unless_empty(env::kStartupTimeout, endpoints.startup_timeout);
 

@@ -39,6 +39,7 @@ struct Endpoints {
   std::string goodput;             // JSON of status.goodput, for node rank 0; empty: none
   std::optional<WallTime> placed;  // the job
   int incarnation = 0;
+  int port_base = 0;  // of the ports in the network of the node; 0: the pod has its own network
 };
 
 Environment replica_environment(const api::TrainingJob& job, const api::Replica& replica,

@@ -5,12 +5,14 @@
 
 #include "common/base/base64.hpp"
 #include "common/contract/env.hpp"
+#include "common/contract/host_ports.hpp"
 #include "common/contract/injection.hpp"
 #include "common/contract/labels.hpp"
 #include "common/net/address.hpp"
 #include "operator/api/roles.hpp"
 #include "operator/api/template/containers.hpp"
 #include "operator/render/environment.hpp"
+#include "operator/render/host_network.hpp"
 #include "operator/render/names.hpp"
 #include "operator/render/owner.hpp"
 
@@ -50,14 +52,30 @@ bool refers_to(const std::string& container, std::string_view name) {
   return container.find("$(" + std::string(name) + ")") != std::string::npos;
 }
 
+void set_ports(const api::TrainingJob& job, const api::Replica& replica, const PodInputs& inputs,
+               Endpoints& endpoints) {
+  std::uint16_t service = contract::kRendezvousPort;
+  std::uint16_t listen = contract::kRendezvousPort;
+  std::uint16_t http = contract::kLauncherHttpPort;
+  // The first role has node rank 0.
+  if (api::uses_host_network(job.spec.roles.front()))
+    service = contract::kHostRendezvousServicePort;
+  if (api::uses_host_network(job.spec.roles[static_cast<std::size_t>(replica.role)])) {
+    listen = contract::host_rendezvous_port(inputs.port_base);
+    http = contract::host_http_port(inputs.port_base);
+    endpoints.port_base = inputs.port_base;
+  }
+  endpoints.rendezvous_address = net::to_string({inputs.rendezvous_ip, service});
+  endpoints.rendezvous_listen = net::to_string({kEveryAddress, listen});
+  endpoints.http_listen = net::to_string({kEveryAddress, http});
+}
+
 /// The launcher reads its settings from one variable. Variables that the user's container refers to
 /// stand by themselves too, since the kubelet replaces the references. They come before the user's.
 json environment_of(const api::TrainingJob& job, const api::Replica& replica,
                     const PodInputs& inputs, const json& trainer) {
   Endpoints endpoints;
-  endpoints.rendezvous_address = net::to_string({inputs.rendezvous_ip, contract::kRendezvousPort});
-  endpoints.rendezvous_listen = net::to_string({kEveryAddress, contract::kRendezvousPort});
-  endpoints.http_listen = net::to_string({kEveryAddress, contract::kLauncherHttpPort});
+  set_ports(job, replica, inputs, endpoints);
   endpoints.runtime_dir = contract::kRuntimeMount;
   endpoints.state_dir = contract::kStateMount;
   const auto log = trainer.find("terminationMessagePath");
@@ -230,6 +248,7 @@ json render_pod(const api::TrainingJob& job, const api::Replica& replica, const 
     volumes.push_back({{"name", contract::kRuntimeVolume}, {"emptyDir", json::object()}});
   }
   wrap_trainer(trainer, std::move(environment));
+  if (api::uses_host_network(role)) join_host_network(spec, trainer, inputs.port_base);
   volumes.push_back({{"name", contract::kStateVolume}, {"emptyDir", json::object()}});
 
   spec["restartPolicy"] = "Never";
@@ -262,9 +281,7 @@ json render_rendezvous_service(const api::TrainingJob& job, const std::string& a
                    {{"type", "ClusterIP"},
                     {"publishNotReadyAddresses", true},
                     {"selector", std::move(selector)},
-                    {"ports", json::array({{{"name", "rendezvous"},
-                                            {"port", contract::kRendezvousPort},
-                                            {"targetPort", contract::kRendezvousPort}}})}}}};
+                    {"ports", rendezvous_ports()}}}};
   if (!address.empty()) service["spec"]["clusterIP"] = address;
   return service;
 }

@@ -4,11 +4,13 @@
 // api::validate_for_cluster.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
 #include <nlohmann/json.hpp>
 
+#include "common/contract/host_ports.hpp"
 #include "operator/api/schedulers/kueue.hpp"
 #include "operator/api/training_job.hpp"
 
@@ -31,6 +33,8 @@ struct PodInputs {
   std::string goodput{};  // JSON of status.goodput; empty: none
   api::PodGrant grant{};  // what Kueue's admission adds
   std::optional<WallTime> placed{};
+  // of a pod in the network of its node: the first port of its block there
+  std::uint16_t port_base = contract::kFirstHostPort;
 };
 
 nlohmann::json render_pod(const api::TrainingJob& job, const api::Replica& replica,

@@ -473,6 +473,26 @@ def test_backend_says_who_chooses_the_nodes(kube: Kube) -> None:
     drop(handle)
 
 
+def test_pods_in_the_network_of_a_node_share_no_port(kube: Kube) -> None:
+    """As the API server stores the pods, which kube-scheduler and kubelets read."""
+    template = {"spec": {"hostNetwork": True}}
+    here = {"roles": [{"template": template}], "scheduling": {"podsPerNode": 2}}
+    handles = [started(kube, name, **here) for name in ("meets", "passes")]
+    ports: list[tuple[str, int]] = []
+    for handle in handles:
+        for pod in handle.pods():
+            declared = pod["spec"]["containers"][0]["ports"]
+            assert [port["name"] for port in declared] == ["paceline-meet", "paceline-http"]
+            assert all(port["hostPort"] == port["containerPort"] for port in declared)
+            ports += [(pin_of(pod), port["hostPort"]) for port in declared]
+            assert pod["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
+        service = kube.get("services", SPACE, f"{handle.name}-rank0")
+        assert "paceline-meet" in [port["targetPort"] for port in service["spec"]["ports"]]
+    assert len(set(ports)) == len(ports) == 8, ports
+    for handle in handles:
+        drop(handle)
+
+
 def test_required_leaf_is_waited_for(kube: Kube) -> None:
     """Two nodes are under two leaves, and then under one."""
 

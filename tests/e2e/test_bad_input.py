@@ -227,5 +227,5 @@ def test_what_placement_does_not_model_is_refused_by_name(submit: Submit) -> Non
             "labelSelector": {},
         }
     ]
-    pod["hostNetwork"] = True
-    wait_message(submit(body), "topologySpreadConstraints[0]", "hostNetwork", "remove it")
+    pod["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    wait_message(submit(body), "topologySpreadConstraints[0]", "ports[0].hostPort", "remove it")

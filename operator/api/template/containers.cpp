@@ -146,16 +146,19 @@ bool has_accelerators(const Role& role) {
   return trainer != nullptr && accelerators_of(*trainer) > 0;
 }
 
+bool uses_host_network(const Role& role) {
+  const nlohmann::json* pod = member(role.pod_template, "spec");
+  const nlohmann::json* host_network = pod == nullptr ? nullptr : member(*pod, "hostNetwork");
+  return host_network != nullptr && *host_network == true;
+}
+
 bool uses_cluster_dns(const Spec& spec) {
   return std::ranges::all_of(spec.roles, [](const Role& role) {
     const nlohmann::json* pod = member(role.pod_template, "spec");
-    if (pod == nullptr) return true;
-    const nlohmann::json* host_network = member(*pod, "hostNetwork");
-    const nlohmann::json* policy = member(*pod, "dnsPolicy");
-    const nlohmann::json text = policy == nullptr ? nlohmann::json("ClusterFirst") : *policy;
-    // A pod in the network of its node reads the node's DNS settings, unless the policy says more.
-    if (host_network != nullptr && *host_network == true) return text == "ClusterFirstWithHostNet";
-    return text == "ClusterFirst" || text == "ClusterFirstWithHostNet";
+    const nlohmann::json* policy = pod == nullptr ? nullptr : member(*pod, "dnsPolicy");
+    if (policy == nullptr || *policy == "ClusterFirstWithHostNet") return true;
+    // A pod in the network of its node then reads the node's DNS settings.
+    return *policy == "ClusterFirst" && !uses_host_network(role);
   });
 }
 

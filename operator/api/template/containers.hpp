@@ -42,6 +42,9 @@ int accelerators_of(const nlohmann::json& container);
 /// True if the role's trainer requests an accelerator.
 bool has_accelerators(const Role& role);
 
+/// True if the role's pods are in the network of their node, whose address they have.
+bool uses_host_network(const Role& role);
+
 /// True if names of the cluster's DNS resolve in every pod of the job.
 bool uses_cluster_dns(const Spec& spec);
 

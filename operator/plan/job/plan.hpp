@@ -116,6 +116,8 @@ struct CreatePod {
   int incarnation = 0;
   std::string node;
   bool gated = true;
+  // in the network of its node: the first of its ports there, chosen when the pod is created
+  std::uint16_t port_base = 0;
 };
 struct DeletePod {
   std::string name;

@@ -60,6 +60,7 @@ class ControllerBench {
 
   std::string summary;  // what rank 0's launcher answers; empty: nothing
   int summary_reads = 0;
+  int summary_port = 0;         // of the launcher that was asked last
   bool reconciling = false;     // a worker is at work
   bool blocked_worker = false;  // a summary was read meanwhile
   bool pods_wait = false;       // bound pods do not start by themselves

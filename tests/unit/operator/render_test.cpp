@@ -159,12 +159,73 @@ TEST(Render, OnlyWorkersThatAreReplacedAloneHaveNames) {
 }
 
 TEST(Render, WorkersHaveNoNamesWherePodsDoNotAskTheDnsOfTheCluster) {
-  EXPECT_EQ(subdomain("Custom", {{"hostNetwork", true}}), "");
+  EXPECT_EQ(subdomain("Custom", {{"hostNetwork", true}}), "digits") << "by the policy it gets";
+  EXPECT_EQ(subdomain("Custom", {{"hostNetwork", true}, {"dnsPolicy", "ClusterFirst"}}), "");
   EXPECT_EQ(subdomain("Custom", {{"hostNetwork", true}, {"dnsPolicy", "ClusterFirstWithHostNet"}}),
             "digits");
   EXPECT_EQ(subdomain("Custom", {{"dnsPolicy", "ClusterFirst"}}), "digits");
   EXPECT_EQ(subdomain("Custom", {{"dnsPolicy", "Default"}}), "");
   EXPECT_EQ(subdomain("Custom", {{"dnsPolicy", "None"}}), "");
+}
+
+/// A pod of a job whose workers are in the network of their nodes.
+json host_pod(int index, const json& pod_spec = json::object()) {
+  json with = document();
+  json& spec = with["spec"]["roles"][0]["template"]["spec"];
+  spec.erase("dnsPolicy");
+  spec.erase("dnsConfig");
+  spec["hostNetwork"] = true;
+  spec.update(pod_spec);
+  const auto job = api::parse_training_job(with);
+  PodInputs inputs;
+  inputs.rendezvous_ip = "10.96.0.17";
+  inputs.port_base = 16300;
+  return render_pod(*job, api::replicas_of(job->spec).at(static_cast<std::size_t>(index)), inputs);
+}
+
+TEST(Render, APodInTheNetworkOfItsNodeHasPortsOfItsOwnThere) {
+  const json pod = host_pod(1);
+  EXPECT_EQ(pod["spec"]["hostNetwork"], true);
+  EXPECT_EQ(pod["spec"]["containers"][0]["ports"], json::parse(R"([
+      {"name": "paceline-meet", "containerPort": 16300, "hostPort": 16300},
+      {"name": "paceline-http", "containerPort": 16301, "hostPort": 16301}])"));
+  const auto told = environment_of(pod);
+  EXPECT_EQ(told.at("PACELINE_PORT_BASE")["value"], "16300");
+  EXPECT_EQ(told.at("PACELINE_RENDEZVOUS_LISTEN")["value"], "[::]:16300");
+  EXPECT_EQ(told.at("PACELINE_HTTP_LISTEN")["value"], "[::]:16301");
+  EXPECT_EQ(pod["spec"]["dnsPolicy"], "ClusterFirstWithHostNet");
+  EXPECT_EQ(host_pod(1, {{"dnsPolicy", "Default"}})["spec"]["dnsPolicy"], "Default");
+}
+
+TEST(Render, OneServiceLeadsToRankZeroInEitherNetwork) {
+  const json service = render_rendezvous_service(*api::parse_training_job(document()));
+  std::map<std::string, json> targets;  // by the Service's port
+  for (const json& port : service["spec"]["ports"])
+    targets["10.96.0.17:" + std::to_string(port["port"].get<int>())] = port["targetPort"];
+  const auto target_of = [&](const json& pod) {
+    return targets.at(environment_of(pod).at("PACELINE_RENDEZVOUS_ADDRESS")["value"]);
+  };
+  EXPECT_EQ(target_of(pod_of(1, "10.96.0.17")), 29400);
+  EXPECT_EQ(target_of(host_pod(1)), host_pod(0)["spec"]["containers"][0]["ports"][0]["name"]);
+}
+
+TEST(Render, OnlyRanksOfTheRolesThatAskForItAreInTheNetworkOfTheirNode) {
+  json with = document();
+  json& roles = with["spec"]["roles"];
+  roles.push_back(roles[0]);
+  roles[1]["name"] = "fast";
+  roles[1]["template"]["spec"]["hostNetwork"] = true;
+  const auto job = api::parse_training_job(with);
+  PodInputs inputs;
+  inputs.rendezvous_ip = "10.96.0.17";
+  const auto replicas = api::replicas_of(job->spec);
+  const json plain = render_pod(*job, replicas.front(), inputs);
+  const json fast = render_pod(*job, replicas.back(), inputs);
+  EXPECT_FALSE(plain["spec"]["containers"][0].contains("ports"));
+  EXPECT_EQ(environment_of(plain).count("PACELINE_PORT_BASE"), 0U);
+  EXPECT_EQ(environment_of(fast).count("PACELINE_PORT_BASE"), 1U);
+  for (const json& pod : {plain, fast})
+    EXPECT_EQ(environment_of(pod).at("PACELINE_RENDEZVOUS_ADDRESS")["value"], "10.96.0.17:29400");
 }
 
 TEST(Render, AnIPv6ServiceAddressIsBracketed) {

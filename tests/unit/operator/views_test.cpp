@@ -33,6 +33,37 @@ TEST(Views, ALabelThatNodesShareIsKeptOnce) {
   EXPECT_EQ(first->label("absent"), nullptr);
 }
 
+TEST(Views, PortsOfTheNodeAreThoseOfAllContainersOfAPod) {
+  const json spec = json::parse(R"({
+      "initContainers": [{"name": "i", "ports": [{"containerPort": 7, "hostPort": 8007}]}],
+      "containers": [{"name": "c", "ports": [{"containerPort": 80}, {"containerPort": 16301,
+                      "hostPort": 16301, "name": "paceline-http"}]}, {"name": "d"}]})");
+  json meta = {{"name", "p"}};
+  const auto other = project_pod(json{{"metadata", meta}, {"spec", spec}}.dump());
+  ASSERT_TRUE(other);
+  EXPECT_EQ(other->host_ports, (std::vector<std::uint16_t>{16301, 8007}));
+  const json owner = {{"kind", "TrainingJob"}, {"uid", "u"}, {"controller", true}};
+  meta["labels"] = {{"paceline.dev/job-uid", "u"}};
+  meta["ownerReferences"] = json::array({owner});
+  const auto ours = project_pod(json{{"metadata", meta}, {"spec", spec}}.dump());
+  ASSERT_TRUE(ours && ours->gang);
+  EXPECT_EQ(ours->gang->http_port, 16301);
+  const auto usual = project_pod(json{{"metadata", meta}}.dump());
+  ASSERT_TRUE(usual && usual->gang);
+  EXPECT_EQ(usual->gang->http_port, 29401);
+}
+
+TEST(Views, APodWhosePortsItsNodeLacksIsNotTheJobsFault) {
+  const json owner = {{"kind", "TrainingJob"}, {"uid", "u"}, {"controller", true}};
+  const json meta = {{"name", "p"},
+                     {"labels", {{"paceline.dev/job-uid", "u"}}},
+                     {"ownerReferences", json::array({owner})}};
+  const json status = {{"phase", "Failed"}, {"reason", "NodePorts"}};
+  const auto pod = project_pod(json{{"metadata", meta}, {"status", status}}.dump());
+  ASSERT_TRUE(pod && pod->gang);
+  EXPECT_TRUE(pod->gang->disrupted);
+}
+
 json condition(const char* type, const char* status, const char* reason = "") {
   return {{"type", type}, {"status", status}, {"reason", reason}};
 }

@@ -190,7 +190,6 @@ TEST(Validate, WhatPlacementDoesNotModelIsRefusedByName) {
   const std::pair<const char*, nlohmann::json> cases[] = {
       {"nodeName", "n1"},
       {"restartPolicy", "OnFailure"},
-      {"hostNetwork", true},
       {"priorityClassName", "high"},
       {"topologySpreadConstraints", {{{"maxSkew", 1}, {"whenUnsatisfiable", "DoNotSchedule"}}}},
       {"affinity",
@@ -246,6 +245,43 @@ TEST(Validate, AnotherSchedulerStillRefusesWhatPacelineOwns) {
     ASSERT_EQ(errors.size(), 1U) << field;
     EXPECT_TRUE(errors[0].path.ends_with(field)) << errors[0].path;
   }
+}
+
+/// The errors of a job whose pods are in the network of their nodes.
+api::FieldErrors errors_in_host_network(const nlohmann::json& change) {
+  auto document = minimal();
+  document["spec"]["roles"][0]["template"]["spec"]["hostNetwork"] = true;
+  return api::validate_for_cluster(*api::parse_training_job(document.patch(change)));
+}
+
+TEST(Validate, PodsMayBeInTheNetworkOfTheirNodeWithPortsFromPaceline) {
+  EXPECT_TRUE(errors_in_host_network(nlohmann::json::array()).empty());
+  const auto chosen = errors_in_host_network(nlohmann::json::parse(
+      R"([{"op": "add", "path": "/spec/scheduling", "value": {"backend": "Coscheduling"}}])"));
+  ASSERT_EQ(chosen.size(), 1U);
+  EXPECT_EQ(chosen[0].path, "spec.roles[0].template.spec.hostNetwork");
+  EXPECT_NE(chosen[0].remedy.find("backend: Native"), std::string::npos) << chosen[0].remedy;
+  const auto listed = errors_in_host_network(nlohmann::json::parse(R"([{"op": "add",
+      "path": "/spec/roles/0/template/spec/containers/0/ports", "value": [{"containerPort": 80}]}])"));
+  ASSERT_EQ(listed.size(), 1U);
+  EXPECT_EQ(listed[0].path, "spec.roles[0].template.spec.containers[0].ports[0].containerPort");
+}
+
+TEST(Validate, AWorkerThatIsReplacedAloneKeepsItsPorts) {
+  auto servers = minimal();
+  servers["spec"]["framework"]["type"] = "PaddlePaddle";
+  auto& roles = servers["spec"]["roles"];
+  roles.push_back(roles[0]);
+  roles[1]["name"] = "server";
+  roles[1]["kind"] = "ParameterServer";
+  EXPECT_TRUE(api::validate_for_cluster(*api::parse_training_job(servers)).empty());
+  roles[0]["template"]["spec"]["hostNetwork"] = true;
+  const auto errors = api::validate_for_cluster(*api::parse_training_job(servers));
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_EQ(errors[0].path, "spec.roles[0].template.spec.hostNetwork");
+  servers["spec"]["framework"]["type"] = "TensorFlow";
+  EXPECT_TRUE(api::validate_for_cluster(*api::parse_training_job(servers)).empty())
+      << "all start again, and learn the new ports";
 }
 
 TEST(Validate, ClaimsOfDevicesAndVolumesOfAPodsOwnAreTaken) {

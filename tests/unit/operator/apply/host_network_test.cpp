@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pods in the network of their node: each has ports there that no other pod has.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/unit/operator/controller_bench.hpp"
+
+namespace paceline::apply {
+namespace {
+
+using nlohmann::json;
+
+json in_host_network(int replicas) {
+  json spec = json::parse(R"({"roles": [{"name": "w", "template": {"spec": {
+      "hostNetwork": true, "containers": [{"name": "trainer", "image": "i", "command": ["train"],
+                                           "resources": {"requests": {"cpu": 1}}}]}}}]})");
+  spec["roles"][0]["replicas"] = replicas;
+  return spec;
+}
+
+struct HostNetworkTest : testing::Test {
+  /// The first port of each pod of the job, which is what its launcher is told.
+  std::vector<int> bases(const std::string& job) {
+    std::vector<int> found;
+    for (const json& pod : bench.pods(job)) {
+      const json& ports = pod["spec"]["containers"][0]["ports"];
+      found.push_back(ports[0]["hostPort"]);
+      EXPECT_EQ(setting_of(pod, "PORT_BASE"), std::to_string(found.back()));
+      EXPECT_EQ(setting_of(pod, "HTTP_LISTEN"),
+                "[::]:" + std::to_string(ports[1]["hostPort"].get<int>()));
+    }
+    return found;
+  }
+
+  void add_job(const std::string& name, int replicas) {
+    bench.add_job(name, in_host_network(replicas));
+    bench.settle();
+  }
+
+  ControllerBench bench;
+};
+
+TEST_F(HostNetworkTest, PodsOfANodeShareNoPortAlsoAfterTheOperatorRestarted) {
+  bench.add_node("n0", 8);
+  add_job("one", 2);
+  add_job("two", 2);
+  EXPECT_EQ(bases("one"), (std::vector{16000, 16100}));
+  EXPECT_EQ(bases("two"), (std::vector{16200, 16300}));
+  bench.restart_operator();
+  bench.settle();
+  add_job("three", 1);
+  EXPECT_EQ(bases("three"), std::vector{16400});
+  EXPECT_EQ(bases("one"), (std::vector{16000, 16100}));
+}
+
+TEST_F(HostNetworkTest, PodsOfSeveralNodesHaveTheSamePorts) {
+  for (const char* node : {"n0", "n1"}) bench.add_node(node, 1);
+  add_job("wide", 2);
+  EXPECT_EQ(bases("wide"), (std::vector{16000, 16000}));
+}
+
+TEST_F(HostNetworkTest, PortsOfOtherPodsCountUntilTheyEnd) {
+  bench.add_node("n0", 8);
+  const json container = {
+      {"name", "c"},
+      {"image", "i"},
+      {"ports", json::array({{{"containerPort", 16001}, {"hostPort", 16001}}})}};
+  const json spec = {{"nodeName", "n0"}, {"containers", json::array({container})}};
+  bench.create(
+      kube::kPods, "default",
+      {{"metadata", {{"name", "other"}}}, {"spec", spec}, {"status", {{"phase", "Running"}}}});
+  bench.create(
+      kube::kPods, "default",
+      {{"metadata", {{"name", "ended"}}}, {"spec", spec}, {"status", {{"phase", "Succeeded"}}}});
+  bench.settle();
+  add_job("one", 1);
+  EXPECT_EQ(bases("one"), std::vector{16100});
+  bench.finish("one");
+  bench.remove_job("one");
+  ASSERT_TRUE(bench.cluster().erase(kube::kPods, "default", "other"));
+  bench.advance(std::chrono::minutes(2));
+  add_job("two", 1);
+  EXPECT_EQ(bases("two"), std::vector{16000});
+}
+
+TEST_F(HostNetworkTest, AJobWaitsForANodeWithPortsLeft) {
+  bench.add_node("n0", 100);
+  bench.add_job("crowd", in_host_network(41));
+  bench.settle();
+  EXPECT_EQ(bench.pods("crowd").size(), 0U);
+  const json placed = bench.condition("crowd", "Placed");
+  EXPECT_EQ(placed["reason"], "HostPortsTaken");
+  EXPECT_NE(placed["message"].get<std::string>().find("node n0"), std::string::npos) << placed;
+  EXPECT_NE(placed["message"].get<std::string>().find("spec.scheduling.podsPerNode"),
+            std::string::npos)
+      << placed;
+  add_job("fits", 40);
+  const std::vector<int> found = bases("fits");
+  EXPECT_EQ(std::set<int>(found.begin(), found.end()).size(), 40U);
+}
+
+TEST_F(HostNetworkTest, TheSummaryIsReadFromThePortOfRankZerosLauncher) {
+  bench.add_node("n0", 8);
+  add_job("one", 2);
+  EXPECT_GT(bench.summary_reads, 0);
+  EXPECT_EQ(bench.summary_port, 16001);
+}
+
+TEST_F(HostNetworkTest, ThePodsOfOtherJobsKeepTheirUsualPorts) {
+  bench.add_node("n0", 8);
+  bench.add_job("plain");
+  bench.settle();
+  EXPECT_FALSE(bench.pods("plain").at(0)["spec"]["containers"][0].contains("ports"));
+  EXPECT_EQ(setting_of(bench.pods("plain").at(0), "PORT_BASE"), "");
+  EXPECT_EQ(bench.summary_port, 29401);
+}
+
+}  // namespace
+}  // namespace paceline::apply
