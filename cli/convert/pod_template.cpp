@@ -37,8 +37,10 @@ class Pod {
 
   Json carry(const Json& spec, std::span<const std::string_view> trainers) {
     Json kept = Json::object();
+    const Json* host_network = member(&spec, "hostNetwork");
+    host_network_ = host_network != nullptr && *host_network == true;
     for (const auto& [key, value] : spec.items()) {
-      if (value.is_null() || refuse(key, value, spec)) continue;
+      if (value.is_null() || refuse(key, value)) continue;
       Json carried = value;
       if (key == "affinity") carried = affinity(value);
       if (key == "topologySpreadConstraints") carried = spread(value);
@@ -56,7 +58,7 @@ class Pod {
     notes_.drop(path_ + "." + key, &value, reason, std::string(remedy));
   }
 
-  bool refuse(const std::string& key, const Json& value, const Json& spec) {
+  bool refuse(const std::string& key, const Json& value) {
     const auto* const refused = std::ranges::find(kRefused, key, &Refused::field);
     if (refused != kRefused.end()) {
       drop(key, value, refused->reason, refused->remedy);
@@ -68,18 +70,7 @@ class Pod {
              "spec.failurePolicy.maxRestarts says how often the gang is restarted");
       return true;
     }
-    if (key == "hostNetwork") {
-      if (value == true)
-        drop(key, value, "placement does not model ports of the host",
-             "use a network device of the pod's own for RDMA");
-      return true;
-    }
-    if (key == "dnsPolicy" && value == "ClusterFirstWithHostNet") {
-      const Json* host = member(&spec, "hostNetwork");
-      if (host == nullptr || *host != true) return false;
-      drop(key, value, "it belongs to hostNetwork", "no action is needed");
-      return true;
-    }
+    if (key == "hostNetwork") return value != true;
     if (key == "schedulerName") {
       if (value != "default-scheduler")
         drop(key, value, "Paceline places the pods of the gang itself",
@@ -163,6 +154,12 @@ class Pod {
   void drop_host_ports(Json& container, const std::string& at) {
     const auto ports = container.find("ports");
     if (ports == container.end() || !ports->is_array()) return;
+    if (host_network_) {
+      notes_.drop(at + ".ports", nullptr, "Paceline deals out the ports of the node",
+                  "no action is needed: a program may listen without it");
+      container.erase(ports);
+      return;
+    }
     for (std::size_t i = 0; i < ports->size(); ++i) {
       const Json* host = member(&(*ports)[i], "hostPort");
       if (host == nullptr) continue;
@@ -200,6 +197,7 @@ class Pod {
   }
 
   std::string path_;
+  bool host_network_ = false;
   NewJob& job_;
   Notes& notes_;
 };
