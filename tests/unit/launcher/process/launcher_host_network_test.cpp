@@ -27,24 +27,24 @@ TEST_F(LauncherProcess, TwoJobsInTheNetworkOfANodeRunSideBySide) {
   const std::string script =
       "echo $MASTER_PORT $TF_CONFIG > $DIR/ports-$BASE-$RANK; "
       "until [ $(ls $DIR | grep -c ports-) = 4 ]; do sleep 0.05; done";
-  launch(0, script, in_network_of_node(18000));
-  launch(1, script, in_network_of_node(18100));
+  launch(0, script, in_network_of_node(17000));
+  launch(1, script, in_network_of_node(17100));
   EXPECT_EQ(wait(0), contract::kExitOk) << log(0);
   EXPECT_EQ(wait(1), contract::kExitOk) << log(1);
-  EXPECT_EQ(slurp(dir / "ports-18000-0").find("18080 "), 0U) << slurp(dir / "ports-18000-0");
-  EXPECT_EQ(slurp(dir / "ports-18100-1").find("18180 "), 0U) << slurp(dir / "ports-18100-1");
-  EXPECT_NE(slurp(dir / "ports-18100-1").find("127.0.0.1:18111"), std::string::npos);
+  EXPECT_EQ(slurp(dir / "ports-17000-0").find("17080 "), 0U) << slurp(dir / "ports-17000-0");
+  EXPECT_EQ(slurp(dir / "ports-17100-1").find("17180 "), 0U) << slurp(dir / "ports-17100-1");
+  EXPECT_NE(slurp(dir / "ports-17100-1").find("127.0.0.1:17111"), std::string::npos);
 }
 
 TEST_F(LauncherProcess, APortOfTheNodeThatAnotherProgramHasFailsThePreflight) {
   nodes = 1;
-  const auto other = net::listen_on({"::", 18200}, 1);
+  const auto other = net::listen_on({"::", 17200}, 1);
   ASSERT_TRUE(other) << other.error().message;
-  launch(0, "exit 0", in_network_of_node(18200));
+  launch(0, "exit 0", in_network_of_node(17200));
   EXPECT_EQ(wait(0), contract::kExitPreflight) << log(0);
   const auto told = message(0);
   EXPECT_EQ(told["verdict"], "PreflightFailed");
-  for (const char* part : {"[::]:18200", "node n7", "18200 to 18299", "stop the program"})
+  for (const char* part : {"[::]:17200", "node n7", "17200 to 17299", "stop the program"})
     EXPECT_NE(told["message"].get<std::string>().find(part), std::string::npos) << told;
 }
 
