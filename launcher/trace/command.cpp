@@ -18,7 +18,6 @@
 #include "common/json/fields.hpp"
 #include "launcher/config.hpp"
 #include "launcher/rendezvous/rank_table.hpp"
-#include "launcher/trace/collect.hpp"
 #include "launcher/trace/service.hpp"
 
 namespace paceline::traces {
@@ -97,7 +96,8 @@ Result<Launchers> launchers_of_run(const std::string& path) {
   return launchers;
 }
 
-/// From the environment of the container and the rank table of its launcher.
+}  // namespace
+
 Result<Launchers> launchers_of_pod(const Result<frameworks::Environment>& environment) {
   if (!environment) return std::unexpected(environment.error());
   const auto config = launcher::read_config(*environment);
@@ -122,8 +122,6 @@ Result<Launchers> launchers_of_pod(const Result<frameworks::Environment>& enviro
     return wrong(path + " is no rank table: the replicas of the job have not gathered yet");
   return launchers;
 }
-
-}  // namespace
 
 int trace_command(const std::vector<std::string>& arguments,
                   const Result<frameworks::Environment>& environment) {

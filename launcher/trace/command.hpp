@@ -10,8 +10,12 @@
 
 #include "common/base/error.hpp"
 #include "launcher/frameworks/environment.hpp"
+#include "launcher/trace/collect.hpp"
 
 namespace paceline::traces {
+
+/// The launchers of the job, from the environment of the container and the rank table there.
+Result<Launchers> launchers_of_pod(const Result<frameworks::Environment>& environment);
 
 int trace_command(const std::vector<std::string>& arguments,
                   const Result<frameworks::Environment>& environment);
