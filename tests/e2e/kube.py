@@ -34,6 +34,7 @@ GROUPS = {
     "leases": "/apis/coordination.k8s.io/v1",
     "deployments": "/apis/apps/v1",
     "daemonsets": "/apis/apps/v1",
+    "horizontalpodautoscalers": "/apis/autoscaling/v2",
     "nodefabrics": JOBS,
     "runtimeprofiles": JOBS,
     "priorityclasses": "/apis/scheduling.k8s.io/v1",

@@ -169,6 +169,7 @@ def start_controller(state: State, name: str) -> None:
             # 20 requests/s by default delay the first service accounts by seconds.
             *("--kube-api-qps=500", "--kube-api-burst=1000"),
             *("--node-monitor-grace-period=8s", "--node-monitor-period=1s"),
+            "--horizontal-pod-autoscaler-sync-period=1s",
             f"--flex-volume-plugin-dir={RUN / 'flexvolume'}",
         ]
     command += flags_of(state, name)
