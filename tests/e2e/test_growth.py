@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from autoscaler import POOL, growing_pool
 from jobs import UNTIL_TOLD, JobHandle, job
 from kube import Kube, Object
 from test_gang import big
 
 Submit = Callable[[Object], JobHandle]
-POOL = "paceline.test/pool"
 
 
 @pytest.fixture
@@ -70,3 +70,41 @@ def test_placeholders_give_way_to_the_gang(
     finally:
         for node in nodes:
             kube.patch("nodes", "", node, {"metadata": {"labels": {POOL: None}}})
+
+
+def test_an_autoscaler_adds_nodes_for_the_placeholders(
+    kube: Kube, placeholder_class: None, submit: Submit, namespace: str
+) -> None:
+    """The pool has no node at first. What asks for its nodes are the pods that the real scheduler
+    calls unschedulable, and it puts them on the nodes that come.
+    """
+    since = kube.listing("pods", namespace)["metadata"]["resourceVersion"]
+    room = {"cpu": "8", "memory": "8Gi", "pods": "10"}
+    scheduling = {"provision": "Placeholders"}
+    body = job("grows", UNTIL_TOLD, requests={"cpu": "5"}, scheduling=scheduling)
+    body["spec"]["roles"][0]["template"]["spec"]["nodeSelector"] = {POOL: "fresh"}
+    with growing_pool(kube, namespace, "fresh", room) as autoscaler:
+        handle = submit(body)
+        handle.wait_phase("Running")
+        kube.wait("the placeholders are gone", lambda: not placeholders(kube, namespace), namespace)
+        assert set(autoscaler.asked.values()) == {"grows-placeholder-0", "grows-placeholder-1"}
+        assert {pod["spec"]["nodeName"] for pod in handle.pods()} == set(autoscaler.asked)
+        check_order(kube.history("pods", namespace, since))
+        handle.delete()
+        kube.wait("no pod is left", lambda: not kube.list("pods", namespace), namespace)
+
+
+def check_order(events: list[Object]) -> None:
+    """The gang came after each of its placeholders had a node of its own."""
+    nodes: dict[str, str] = {}
+    came = 0
+    for event in events:
+        pod = event["object"]
+        name = pod["metadata"]["name"]
+        if "paceline.dev/placeholder-for" in pod["metadata"]["labels"]:
+            if "nodeName" in pod["spec"]:
+                nodes[name] = pod["spec"]["nodeName"]
+        elif event["type"] == "ADDED":
+            came += 1
+            assert len(set(nodes.values())) == 2, f"{name} came when placeholders held {nodes}"
+    assert came == 2
