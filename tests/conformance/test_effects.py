@@ -53,14 +53,14 @@ def nodes_named(admin: Kube, prefix: str) -> Iterator[None]:
 
 
 @contextmanager
-def operator_at_work(admin: Kube, folder: Path) -> Iterator[None]:
+def operator_at_work(admin: Kube, folder: Path) -> Iterator[Operator]:
     flags = ["--no-leader-elect", "--http-listen", f"127.0.0.1:{PORT}"]
     operator = Operator(admin.kubeconfig, folder, flags)
     operator.port = PORT
     operator.start()
     operator.wait_ready()
     try:
-        yield
+        yield operator
         assert "internal error" not in operator.log.read_text(errors="replace"), operator.tail()
         assert operator.stop() == 0, operator.tail()
     finally:

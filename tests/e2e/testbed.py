@@ -9,6 +9,7 @@ chart.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -151,6 +152,13 @@ class Operator:
 
     def exit_code(self) -> int | None:
         return None if self._process is None else self._process.poll()
+
+    def peak_memory(self) -> int:
+        """The most bytes of RAM that it has had."""
+        assert self._process
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        (peak,) = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+        return int(peak) * 1024
 
     def tail(self, lines: int = 15) -> str:
         return (

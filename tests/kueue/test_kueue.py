@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 
 import pytest
 from controller import Kueue
@@ -58,9 +59,12 @@ def test_job_runs_on_the_flavors_nodes_and_gives_its_quota_back(
     admitted = wait_condition(handle, "PodsReady", "True")
     assert condition(admitted, "Admitted")["status"] == "True", admitted
     assert handle.status["placement"]["workload"] == admitted["metadata"]["name"]
+    since = datetime.fromisoformat(condition(admitted, "Admitted")["lastTransitionTime"])
     for pod in handle.pods():
         assert pod["spec"]["nodeSelector"][POOL] == "node-2"
         assert pod["spec"]["nodeName"] == "node-2"
+        waited = datetime.fromisoformat(pod["metadata"]["creationTimestamp"]) - since
+        assert waited <= timedelta(seconds=10), "the pods come with the admission"
     queue.wait_reserved(2)
     run_to_its_end(handle)
     queue.wait_reserved(0)

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <random>
 
@@ -70,6 +71,21 @@ TEST(Topology, AGangGoesToOneLeafWhereOneHasTheRoom) {
   ASSERT_TRUE(placement.has_value());
   EXPECT_EQ(cluster.names(*placement), (Names{"a1", "a1", "a2", "a2"}));
   EXPECT_EQ(placement->where, "2 nodes in leaf a, spine s");
+}
+
+/// It takes milliseconds without sanitizers: bench/placement.
+TEST(Topology, AGangOnSixThousandNodesIsPlacedWithinSeconds) {
+  constexpr int kPods = 1024;
+  std::vector<observe::NodeView> nodes;
+  for (int i = 0; i < 6000; ++i)
+    nodes.push_back(node("n" + std::to_string(i), 8, "leaf-" + std::to_string(i / 16),
+                         "spine-" + std::to_string(i / 256), "zone-" + std::to_string(i / 2560)));
+  Cluster cluster(std::move(nodes));
+  const auto began = std::chrono::steady_clock::now();
+  const Names names = cluster.put({need(kPods, 8)});
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), std::size_t{kPods})
+      << names.front();
 }
 
 TEST(Topology, OfLeavesWithRoomTheTightestIsTaken) {
