@@ -206,7 +206,8 @@ SUITES: dict[str, Suite] = {
     ),
     "conformance": Suite(
         "the Kubernetes client on the fake and the real API server, and the chart's admission"
-        " policies and converted examples of other projects on the real one",
+        " policies, converted examples of other projects and what is written for those on the"
+        " real one",
         ("build", "tools", "published"),
         run_conformance,
         cluster=True,
