@@ -77,7 +77,7 @@ int refuse(const std::string& termination_log, const std::string& message, Log& 
 }
 
 int refuse(const Config& config, const Error& error, Log& log) {
-  if (config.port_base == 0 || error.code != Code::kExhausted)
+  if (config.port_base == 0 || error.code != Code::kAlreadyExists)
     return refuse(config.termination_log, error.message, log);
   const std::string message =
       error.message + "; on node " + config.node_name + " the ports " +

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/endpoint.hpp"
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "common/telemetry/metrics/text_sink.hpp"
 
 namespace paceline::launcher {
 namespace {
+
+// Kubernetes gives the pod that had a port of the node before as long to end.
+constexpr std::chrono::seconds kPortIsFreed{30};
+constexpr std::chrono::milliseconds kPortInterval{200};
 
 bool same_secret(const std::string& a, const std::string& b) {
   if (a.size() != b.size()) return false;
@@ -163,6 +170,18 @@ summary::HttpAnswer answer_request(const EndpointState& state,
     return {200, "application/json",
             summary::stacks_document(state.state.attempt, *state.stacks) + "\n"};
   return {200, "application/json", summary::summary_document(state.state, state.summary) + "\n"};
+}
+
+Status open_port(const Config& config, const std::function<Status()>& open) {
+  const auto patience = std::min<std::chrono::nanoseconds>(kPortIsFreed, config.startup_timeout);
+  const auto until = std::chrono::steady_clock::now() + patience;
+  Status opened = open();
+  while (!opened && opened.error().code == Code::kAlreadyExists && config.port_base != 0 &&
+         std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(kPortInterval);
+    opened = open();
+  }
+  return opened;
 }
 
 Status Endpoint::open(boost::asio::io_context& io, std::function<EndpointState()> state) {

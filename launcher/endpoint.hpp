@@ -23,6 +23,11 @@
 
 namespace paceline::launcher {
 
+/// Calls `open`, which listens on a port. In the network of its node it waits for a port that the
+/// last pod there still has, for at most 30 s. Returns the last error. It blocks, so call it before
+/// the loop runs.
+Status open_port(const Config& config, const std::function<Status()>& open);
+
 struct EndpointState {
   const Config* config = nullptr;
   const telemetry::Collector* collector = nullptr;

@@ -160,12 +160,13 @@ Status Launcher::Impl::prepare() {
     plan_.open_files = *limit;
     server_.emplace(io_, clock_, gang_of(config_),
                     [this](const std::string& line) { log_.line(line); });
-    if (auto opened = server_->open(config_.listen.host, config_.listen.port); !opened)
-      return opened;
+    const auto open = [this] { return server_->open(config_.listen.host, config_.listen.port); };
+    if (auto opened = open_port(config_, open); !opened) return opened;
     watch_.emplace(config_, *server_, clock_, log_);
   }
   if (auto opened = saves_.open(config_.saves_folder()); !opened) return opened;
-  if (auto opened = endpoint_.open(io_, [this] { return state(); }); !opened) return opened;
+  const auto open = [this] { return endpoint_.open(io_, [this] { return state(); }); };
+  if (auto opened = open_port(config_, open); !opened) return opened;
   const Address server = server_of(config_);
   client_.emplace(io_, server.host, server.port,
                   rendezvous::Client::Callbacks{

@@ -14,8 +14,9 @@ namespace paceline::contract {
 /// change after which pods of both kinds cannot be in one gang, the protocol of the rendezvous
 /// among them. 1: variables of their own. 2: PACELINE_SETTINGS, and protocol 2. 4: a token that is
 /// derived from the UID of the job, and kPodDefaults. 5: settled steps in the summaries of ranks.
-/// 6: what ranks used their time for, and tokens, in them.
-inline constexpr int kRuntimeContract = 6;
+/// 6: what ranks used their time for, and tokens, in them. 7: ports of pods in the network of their
+/// node, and protocol 5.
+inline constexpr int kRuntimeContract = 7;
 
 /// Holds modules for GPUs, where they were compiled before the runtime was laid out.
 inline constexpr std::string_view kRuntimeModules = "kernels";

@@ -45,7 +45,9 @@ Result<Listener> listen_on(const Address& address, int backlog) {
     error = open_listener({"0.0.0.0", address.port}, backlog, listener);
   if (error == 0) return listener;
   auto failure = fail_errno("listen on " + to_string(address), error);
-  failure.error().code = error == EACCES || error == EPERM ? Code::kForbidden : Code::kExhausted;
+  failure.error().code = error == EACCES || error == EPERM ? Code::kForbidden
+                         : error == EADDRINUSE             ? Code::kAlreadyExists
+                                                           : Code::kExhausted;
   return failure;
 }
 

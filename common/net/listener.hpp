@@ -20,6 +20,7 @@ struct Listener {
   std::uint16_t port = 0;
 };
 
+/// Another program has the port: kAlreadyExists.
 Result<Listener> listen_on(const Address& address, int backlog);
 
 }  // namespace paceline::net

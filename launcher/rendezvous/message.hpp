@@ -20,7 +20,7 @@
 
 namespace paceline::rendezvous {
 
-inline constexpr int kProtocol = 4;
+inline constexpr int kProtocol = 5;
 
 enum class Verdict { kSucceeded, kFailed };
 

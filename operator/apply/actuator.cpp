@@ -3,8 +3,10 @@
 
 #include <algorithm>
 
+#include "common/contract/host_ports.hpp"
 #include "common/kube/api/kueue.hpp"
 #include "common/kube/api/object_version.hpp"
+#include "operator/api/template/containers.hpp"
 #include "operator/apply/facts/owned.hpp"
 #include "operator/observe/views.hpp"
 #include "operator/render/names.hpp"
@@ -22,6 +24,23 @@ Done not_created(const Error& error) {
   } else {
     done.error = error;
   }
+  return done;
+}
+
+bool leads_to_host_network(const json& service) {
+  const json ports = service.value("/spec/ports"_json_pointer, json::array());
+  return std::ranges::any_of(ports, [](const json& port) {
+    return port.value("port", 0) == contract::kHostRendezvousServicePort;
+  });
+}
+
+/// Nothing changes a Service that exists.
+Done outdated_service(const api::TrainingJob& job) {
+  const std::string name = render::rendezvous_service_name(job);
+  Done done;
+  done.refusal = plan::Waiting{"ServiceOutdated",
+                               "Service " + name + " is of an earlier operator, which knew " +
+                                   "no hostNetwork: kubectl delete service " + name};
   return done;
 }
 
@@ -89,8 +108,10 @@ std::expected<Surroundings, Done> Actuator::surround(const api::TrainingJob& job
   for (const auto* result : {&service, &headless}) {
     if (!*result) return std::unexpected(result->error());
   }
-  const json address =
-      json::parse(*service, nullptr, false).value("/spec/clusterIP"_json_pointer, json());
+  const json found = json::parse(*service, nullptr, false);
+  if (api::uses_host_network(job.spec.roles.front()) && !leads_to_host_network(found))
+    return std::unexpected(outdated_service(job));
+  const json address = found.value("/spec/clusterIP"_json_pointer, json());
   if (!address.is_string() || address == "" || address == "None") {
     Done failure;
     failure.error =

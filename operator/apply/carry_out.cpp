@@ -114,11 +114,8 @@ Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>
       wants_node_.erase(state->uid);
     } else {
       auto& wanted = wants_node_[state->uid];
-      for (const int rank : plan.find_nodes) {
-        // Also if it has answered, and the answer was dropped with a write that failed.
-        const bool unanswered = !state->memory.homeless.contains(rank);
-        want_schedule = wanted.insert(rank).second || unanswered || want_schedule;
-      }
+      for (const int rank : plan.find_nodes)
+        want_schedule = wanted.insert(rank).second || want_schedule;
     }
     want_schedule = note_growth(*state, plan) || want_schedule;
   }
@@ -273,6 +270,7 @@ Outcome Controller::look_after(const JobPtr& job, const std::shared_ptr<JobState
     // recorded, its room stays taken.
     if (std::exchange(state->memory.admission, std::nullopt)) parts_.enqueue(kScheduleKey);
     state->memory.replacement_nodes.clear();
+    wants_node_.erase(state->uid);  // whoever still needs a node asks again
   }
   return {!stale, std::chrono::milliseconds(0)};
 }
@@ -342,6 +340,7 @@ std::expected<JobPtr, Outcome> Controller::write_status(const JobPtr& job,
       // Replicas that fail alone may be lost and wait, while another one is replaced.
       if (!status.is_true(status::kReplacing)) memory.gone.clear();
       memory.replacement_nodes.clear();
+      wants_node_.erase(state->uid);
       memory.no_replacement_node.clear();
       memory.homeless.clear();
     }

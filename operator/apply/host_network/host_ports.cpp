@@ -28,7 +28,7 @@ plan::Waiting no_block_left(const std::string& node) {
               "some of each " + std::to_string(contract::kHostPortsOfPod) + " ports from " +
               std::to_string(contract::kFirstHostPort) + " to " +
               std::to_string(contract::kEndOfHostPorts - 1) +
-              "; write spec.scheduling.podsPerNode, or remove hostNetwork"};
+              "; write spec.scheduling.podsPerNode, or wait until pods there have ended"};
 }
 
 }  // namespace
@@ -49,28 +49,34 @@ std::optional<plan::Waiting> HostPorts::choose(
   }
   const std::lock_guard lock(mutex_);
   const SteadyTime now = clock_.steady();
-  std::erase_if(chosen_, [&](const auto& entry) { return now - entry.second.at > kUntilSeen; });
-  for (const auto& [pod, chosen] : chosen_) taken[chosen.node].insert(chosen.block);
-  std::map<std::string, Chosen> fresh;  // kept only if all have ports
+  std::map<std::string, plan::CreatePod*> mine;
   for (plan::CreatePod& create : creates) {
     const api::Replica& replica = replicas[static_cast<std::size_t>(create.node_rank)];
-    if (!api::uses_host_network(job.spec.roles[static_cast<std::size_t>(replica.role)])) continue;
-    const std::string pod =
-        job.metadata.uid + "/" + render::pod_name(job, replica, create.incarnation);
-    // A create that is tried again keeps its ports: the first try may have made the pod.
-    const auto known = chosen_.find(pod);
-    int block =
-        known != chosen_.end() && known->second.node == create.node ? known->second.block : kNone;
-    if (block == kNone) {
-      std::set<int>& of_node = taken[create.node];
-      block = first_free(of_node);
-      if (block == kNone) return no_block_left(create.node);
-      of_node.insert(block);
-      fresh[pod] = {create.node, block, now};
-    }
-    create.port_base = contract::host_port_base(block);
+    if (api::uses_host_network(job.spec.roles[static_cast<std::size_t>(replica.role)]))
+      mine[job.metadata.uid + "/" + render::host_name(job, replica)] = &create;
   }
-  for (auto& [pod, chosen] : fresh) chosen_.insert_or_assign(pod, std::move(chosen));
+  std::erase_if(chosen_, [&](const auto& entry) { return now - entry.second.at > kUntilSeen; });
+  for (const auto& [replica, chosen] : chosen_) {
+    std::set<int>& of_node = taken[chosen.node];
+    const auto known = mine.find(replica);
+    if (known == mine.end()) {
+      of_node.insert(chosen.block);
+    } else if (known->second->node == chosen.node && of_node.insert(chosen.block).second) {
+      // A create that is tried again keeps its ports: the first try may have made the pod.
+      known->second->port_base = contract::host_port_base(chosen.block);
+    }
+  }
+  for (const auto& [replica, create] : mine) {
+    std::set<int>& of_node = taken[create->node];
+    if (create->port_base == 0) {
+      const int block = first_free(of_node);
+      if (block == kNone) return no_block_left(create->node);
+      of_node.insert(block);
+      create->port_base = contract::host_port_base(block);
+    }
+  }
+  for (const auto& [replica, create] : mine)
+    chosen_[replica] = {create->node, contract::host_port_block(create->port_base), now};
   return std::nullopt;
 }
 

@@ -4,8 +4,8 @@
 // the record of what was chosen. So a restarted operator knows it, and a template with ports of
 // other pods counts, too.
 //
-// A choice counts for a minute, until the cache has the pod. If another operator chose the same
-// meanwhile, kube-scheduler binds one of the two pods only.
+// The last choice for a replica counts for a minute, in which the cache gets the pod. If another
+// operator chose the same meanwhile, kube-scheduler binds one of the two pods only.
 //
 // The clock must outlive it. Thread-safe.
 #pragma once
@@ -43,7 +43,7 @@ class HostPorts {
 
   const Clock& clock_;
   std::mutex mutex_;
-  std::map<std::string, Chosen> chosen_;  // by the job's UID and the pod's name
+  std::map<std::string, Chosen> chosen_;  // by the job's UID and the replica's name
 };
 
 /// Whether a role of the job has pods in the network of their node.

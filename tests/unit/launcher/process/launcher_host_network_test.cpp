@@ -40,7 +40,9 @@ TEST_F(LauncherProcess, APortOfTheNodeThatAnotherProgramHasFailsThePreflight) {
   nodes = 1;
   const auto other = net::listen_on({"::", 17200}, 1);
   ASSERT_TRUE(other) << other.error().message;
-  launch(0, "exit 0", in_network_of_node(17200));
+  auto settings = in_network_of_node(17200);
+  settings["PACELINE_STARTUP_TIMEOUT"] = "1s";
+  launch(0, "exit 0", settings);
   EXPECT_EQ(wait(0), contract::kExitPreflight) << log(0);
   const auto told = message(0);
   EXPECT_EQ(told["verdict"], "PreflightFailed");

@@ -507,7 +507,7 @@ TEST_F(MemberTest, ARefusalEndsIt) {
 TEST_F(MemberTest, ARefusalByAnotherReleaseIsToldApart) {
   member.on_connected(now);
   const auto actions =
-      member.on_message(Refused{"protocol 4 is not spoken here", kProtocol + 1}, now);
+      member.on_message(Refused{"protocol 5 is not spoken here", kProtocol + 1}, now);
   ASSERT_NE(find<Exit>(actions), nullptr);
   EXPECT_EQ(find<Exit>(actions)->outcome.end, End::kOtherRelease);
 }
