@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """SimOTA of mmdetection and the FCOS3D head of mmdetection3d with the operators in their places
-compute what they compute alone. Skipped where these libraries cannot be imported.
+compute what they compute alone.
 """
 
 from __future__ import annotations
@@ -11,17 +11,11 @@ from typing import Any
 import pytest
 import swin_stand_in
 import torch
+from openmmlab import library
 from paceline._core import reports
 from paceline._inject import detection
 
 Tensor = torch.Tensor
-
-
-def library(name: str) -> Any:
-    try:
-        return __import__(name, fromlist=["_"])
-    except Exception as error:  # without mmcv's operators the import of mmdet fails in several ways
-        pytest.skip(f"{name} cannot be imported: {error}")
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Swin models of mmpretrain, mmdetection and mmsegmentation whose window attention is the
-operator's compute what they compute alone. Skipped where these libraries cannot be imported.
+operator's compute what they compute alone.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import swin_stand_in
 import torch
+from openmmlab import library
 from paceline._core import reports
 from swin_training import assert_near, images, made, output, trained
 
@@ -21,13 +22,6 @@ NAMES = {
     "mmdet": "mmdet.models.backbones.swin.WindowMSA",
     "mmseg": "mmseg.models.backbones.swin.WindowMSA",
 }
-
-
-def library(name: str) -> Any:
-    try:
-        return __import__(name, fromlist=["_"])
-    except Exception as error:  # without mmcv's operators an import fails in several ways
-        pytest.skip(f"{name} cannot be imported: {error}")
 
 
 def of_mmpretrain(**more: Any) -> torch.nn.Module:
