@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -80,3 +82,17 @@ def test_the_library_computes_and_the_graph_breaks_once(
     assert called == of_eager * 2
     # What is before the call, and what is behind it.
     assert len(graphs) == 2, [graph.code for graph in graphs]
+
+
+def test_the_compiler_is_not_imported_where_nothing_is_compiled() -> None:
+    """Its import takes a second and more."""
+    program = """
+import sys
+sys.path[:0] = PATH
+import torch
+from paceline import ops
+ops.voxelize(torch.rand(9, 3), (0.1,) * 3, (0, 0, 0, 1, 1, 1), max_points=5)
+print(*(name for name in sys.modules if name.startswith("torch._dynamo")))
+"""
+    run = [sys.executable, "-c", program.replace("PATH", repr(sys.path))]
+    assert subprocess.run(run, check=True, capture_output=True, text=True).stdout == "\n"

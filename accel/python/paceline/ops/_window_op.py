@@ -7,18 +7,19 @@ less.
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import torch
 
+from paceline._core.imports import after_import
 from paceline._core.tensors import index_of
 from paceline.ops import _device, _window_kernels
 
 Tensor = torch.Tensor
 _INPUTS = "Tensor packed, Tensor? k, Tensor? v, Tensor table, Tensor index, Tensor? mask"
-_compiler = getattr(torch, "compiler", None)
+_compiler: Any = getattr(torch, "compiler", None)
 _is_exporting = getattr(_compiler, "is_exporting", None)  # PyTorch 2.7
-_constant: Any = getattr(_compiler, "assume_constant_result", lambda function: function)
 
 
 def exists() -> bool:
@@ -26,7 +27,6 @@ def exists() -> bool:
     return _is_exporting is not None and not _is_exporting()
 
 
-@_constant
 def has_kernels(kind: str, index: int) -> bool:
     """Whether the library has kernels for this device. Asked while a graph is made, and kept."""
     return _device.has_kernels("window_attention", torch.device(kind, index))
@@ -94,5 +94,11 @@ def _register() -> None:
     backward.register_fake(_like_backward)
 
 
+def _keep_answers(_: ModuleType) -> None:
+    _compiler.assume_constant_result(has_kernels)
+
+
 if _is_exporting is not None:
     _register()
+    # Done at once it would import the compiler into all programs that import the operators.
+    after_import("torch._dynamo", _keep_answers)
