@@ -375,6 +375,27 @@ def test_ranks_begin_at_the_step_that_rank_0_names() -> None:
     assert one.begins_at(32, False) == 64
 
 
+def test_rank_0_names_no_step_before_all_ranks_have_come() -> None:
+    zero, one = ranks_of(2)
+    assert zero.begins_at(18, True) is None and zero.lacks_ranks
+    assert one.begins_at(16, False) is None
+    assert zero.begins_at(19, True) is None, "it looks each 16 steps"
+    assert zero.begins_at(32, True) == 80 and not zero.lacks_ranks
+    assert one.begins_at(32, False) == 80
+
+
+def test_a_rank_that_alone_has_something_to_try_never_waits() -> None:
+    """It alone has imported the library, so no other rank has a tuner for it."""
+    zero, _ = ranks_of(2)
+    change, turns, told, now = FakeUsed(), [], Told(), 0.0
+    tuner = _tuner.TunerOfUsed(change, 1.0, lambda: now, lambda: zero, report=told, turns=turns)
+    for _ in range(1000):  # the store raises where a rank would wait
+        now += 0.1
+        tuner.step_ended()
+    assert told.said[-1] == "it is tried when all ranks have something to try"
+    assert not tuner.ended and not turns and not change.uses
+
+
 def test_ranks_average_their_pairs_and_all_leave_with_one() -> None:
     zero, one = ranks_of(2)
     zero._store.set("tuner/look 1/1", '{"ratios": [0.2, 0.4], "why": ""}')
@@ -396,10 +417,11 @@ def test_a_rank_that_has_nothing_to_try_waits_for_no_other() -> None:
             change, 0.0, lambda: now, lambda ranks=ranks: ranks, report=(told := Told())
         )
         tuners.append((tuner, change, told))
-    for tuner, change, told in tuners:  # the store raises where a rank would wait
-        for _ in range(400):
-            now += 0.1
+    for _ in range(400):
+        now += 0.1
+        for tuner, _, _ in tuners:  # the store raises where a rank would wait
             tuner.step_ended()
+    for _, change, told in tuners:
         assert told.said[-1] == "left: no call was computed"
         assert not change.observed and not change.uses
 

@@ -34,19 +34,28 @@ class Ranks:
             self.rank, self.count = module.get_rank(), module.get_world_size()
             self._name = numbered(self._store, f"paceline/{what}/{attempt()}", self.rank)
         self._looks = self._asked = 0
+        self._has_come = False
+        self.lacks_ranks = False  # rank 0 is ready, and another rank has not come
 
     def begins_at(self, step: int, ready: bool) -> int | None:
-        """The step at which all ranks begin. Rank 0 names it when it is `ready`. None: not yet
-        known.
+        """The step at which all ranks begin. Rank 0 names it when it is `ready` and all ranks have
+        called this. None: not yet known.
 
-        Called at the end of each step, with its number.
+        A rank may have nothing to try, and never call this. So no rank waits for it: nothing begins
+        then. Called at the end of each step, with its number.
         """
         if self._store is None:
             return step if ready else None
+        if not self._has_come:
+            self._has_come = True
+            self._store.add(f"{self._name}/came", 1)
         # Counted, since a store of PyTorch 1.13 cannot tell whether it has a key.
         key, named = f"{self._name}/begins", f"{self._name}/named"
         if self.rank == 0:
-            if not ready:
+            if not ready or (self.lacks_ranks and step % EVERY):
+                return None
+            self.lacks_ranks = self._store.add(f"{self._name}/came", 0) < self.count
+            if self.lacks_ranks:
                 return None
             begins = (step // EVERY + 3) * EVERY
             self._store.set(key, str(begins))

@@ -188,6 +188,8 @@ class Tuner:
             if begins is None:
                 ready = known is not None or self._clock() - began >= self._after
                 begins = ranks.begins_at(step, ready)
+                if ranks.lacks_ranks:
+                    self._report.waits("it is tried when all ranks have something to try")
             if begins is None or step < begins:
                 yield
                 step += 1
