@@ -138,7 +138,8 @@ def accelerate(
     call it on every rank with the same arguments.
 
     Args:
-        model: a `torch.nn.Module`, or None.
+        model: a `torch.nn.Module`, or None. With a model, fused operators take the places of
+            methods of the vision libraries that have them, for all models of the process.
         optimizer: a `torch.optim.Optimizer`, a list of them, or None. Adam, AdamW and SGD are
             updated by fused steps.
         loader: a `torch.utils.data.DataLoader`, a list of them, or None. Its workers write batches

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from paceline import amp
-from paceline._core import contract, explain
+from paceline._core import contract
 from paceline._core.environment import disabled, told
 from paceline._core.log import say
 from paceline._core.switches import NUMERICS
@@ -79,7 +79,7 @@ def accelerate(model: Any, optimizer: Any, loader: Any, wanted: Settings) -> Any
     _check("loader", loaders, DataLoader, "a torch.utils.data.DataLoader, or a list of them")
     if not disabled():
         if model is not None:
-            explain.model_given = f"{type(model).__module__}.{type(model).__qualname__}"
+            _use_operators(wanted)
         before, optimizers = optimizers, _with_precision(model, optimizers, wanted)
         if optimizers is not before:  # one, in the place of one
             optimizer = (
@@ -133,6 +133,24 @@ def _decorated(model: Any, optimizers: list[Any], level: str) -> list[Any]:
         amp.decorate(model, level="O1")
         return optimizers
     return [amp.decorate(model, optimizers[0], level="O2")[1]]
+
+
+def _use_operators(wanted: Settings) -> None:
+    """Classes of libraries are patched for all models of the process. So a model that must be the
+    same to the bit keeps the originals for all.
+    """
+    from paceline._inject import operators, pytorch
+
+    try:
+        if wanted.numerics == "Bitwise":
+            operators.decide(
+                "off (numerics is Bitwise, and fused operators are of class Reordered)"
+            )
+        elif not told(contract.OPERATORS):
+            operators.decide("")
+        pytorch.install_operators()
+    except Exception as error:  # fail open: the libraries compute as before
+        say(f"models compute by their own operations: {type(error).__name__}: {error}")
 
 
 def _each(value: Any) -> list[Any]:

@@ -26,6 +26,7 @@ sys.path.insert(
     ),
 )
 import paceline  # noqa: E402 - where it lies is known only now
+from paceline._inject import operators  # noqa: E402
 from paceline.optim import _patch  # noqa: E402
 
 
@@ -38,6 +39,7 @@ def train(train_by_fork: Train) -> Train:
 def put_back() -> Iterator[None]:
     yield
     _patch.uninstall()
+    operators.uninstall()
 
 
 # Trains with a learning-rate schedule; LINE is where a program may accelerate.
@@ -112,10 +114,9 @@ def test_the_same_as_injected_and_only_what_it_is_given(train: Train, plain: Res
         told["fused optimizers"]["numerics"] == "Reordered"
         and told["loader"]["numerics"] == "Bitwise"
     )
-    assert (
-        told["fused operators"]["state"] == "off"
-        and "Linear is left as it is" in told["fused operators"]["reason"]
-    )
+    assert nothing["fused operators"]["state"] == "off"
+    assert told["fused operators"]["state"] == "on"
+    assert told["fused operators"]["reason"] == "no model that it knows has been imported"
     assert told["loader"]["seen"][0]["in_slabs"] == 24
 
 
@@ -137,6 +138,7 @@ def test_bitwise_is_bitwise(
     for seen in told["fused optimizers"]["seen"]:
         assert seen["reason"] == "numerics is Bitwise, and fused optimizers are of class Reordered"
     assert (told["loader"]["state"] == "on") == ("PACELINE_DISABLE" not in variables)
+    assert (told["fused operators"]["state"] == "on") == ("fused" in config)
 
 
 @pytest.mark.parametrize("unable", ["", "1"])

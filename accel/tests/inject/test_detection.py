@@ -17,7 +17,7 @@ import simota_fake
 import swin_stand_in
 import torch
 from fcos3d_fake import Boxes3D, FCOSMono3DHead
-from paceline import ops
+from paceline import accelerate, ops
 from paceline._core import explain, reports
 from paceline._inject import detection, operators, swin
 from paceline.ops import _native
@@ -318,6 +318,40 @@ def test_one_status_for_all_operators() -> None:
         swin.uninstall()
         assert SimOTAAssigner.assign is original and not operators.classes
         assert reports.OPERATORS.status().switch == "off (uninstalled)"
+
+
+def test_accelerate_replaces_the_methods_of_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "begin_trial", None)
+    original, model = SimOTAAssigner.assign, torch.nn.Linear(1, 1)
+    with swin_stand_in.job(lambda: None, PACELINE_OPERATORS=""):
+        accelerate(optimizer=torch.optim.SGD(model.parameters(), lr=0.1), fused=False)
+        assert SimOTAAssigner.assign is original, "no model was given"
+        accelerate(model)
+        ours = SimOTAAssigner.assign
+        assert inspect.unwrap(ours) is original
+        accelerate(model)
+        assert SimOTAAssigner.assign is ours, "they are replaced once"
+        SimOTAAssigner().assign(*scene(1))
+        assert said_of(SimOTAAssigner)["computed"] == 1
+
+        accelerate(model, numerics="bitwise")
+        assert SimOTAAssigner.assign is original
+        accelerate(model)
+        assert SimOTAAssigner.assign is original, "the first model stays the same to the bit"
+        assert reports.OPERATORS.status().switch.startswith("off (numerics is Bitwise, ")
+
+
+def test_accelerate_does_what_the_job_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "begin_trial", None)
+    original = SimOTAAssigner.assign
+    with swin_stand_in.job(lambda: None, PACELINE_OPERATORS="Disabled"):
+        accelerate(torch.nn.Linear(1, 1))
+        assert SimOTAAssigner.assign is original
+        assert reports.OPERATORS.status().switch == "off (PACELINE_OPERATORS is Disabled)"
+    with swin_stand_in.job(detection.install):
+        ours = SimOTAAssigner.assign
+        accelerate(torch.nn.Linear(1, 1))
+        assert SimOTAAssigner.assign is ours, "the job has replaced it"
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,6 @@ _ALL = (
     reports.WINDOWS,
 )
 
-model_given = ""  # class of the last model given to paceline.accelerate
-
 
 def features() -> dict[str, Any]:
     """By feature: state ("on" or "off"), reason, numerics class, `seen`, an entry for each object
@@ -59,9 +57,7 @@ def _unasked(feature: reports.Feature) -> str:
     """The switch of a feature that explain() itself answers for, else an empty text."""
     if feature is reports.OPERATORS and not reports.is_registered(feature):
         said = told(contract.OPERATORS) or "not set"
-        return (
-            f"off ({model_given or 'every model'} is left as it is: {contract.OPERATORS} is {said})"
-        )
+        return f"off (every model is left as it is: {contract.OPERATORS} is {said})"
     if feature is reports.GRAPHS and not reports.is_registered(feature):
         said = setting(contract.CUDA_GRAPH)
         return "" if said == "Auto" else f"off ({contract.CUDA_GRAPH} is {said})"

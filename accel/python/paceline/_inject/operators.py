@@ -41,18 +41,34 @@ begin_trial: Callable[[], Callable[[], None]] | None = None
 _undo: list[Callable[[], None]] = []
 classes: list[Patched] = []
 _switch: str | None = None  # as why_off; None if no module of patches is installed
+_installed: list[Callable[[ModuleType], None]] = []
 
 
 def install(modules: Iterable[str], patch: Callable[[ModuleType], None]) -> None:
-    """Calls `patch` with each of these modules, now or when it is imported."""
+    """Calls `patch` with each of these modules, now or when it is imported. The second call does
+    nothing.
+    """
     global _switch
     if _switch is None:
         _switch = why_off(contract.OPERATORS, "models are", "fused operators")
         reports.register(reports.OPERATORS, status)
-    if _switch:
+    if _switch or patch in _installed:
         return
+    _installed.append(patch)
     for name in sorted(set(modules)):
         after_import(name, functools.partial(_patch_unless_off, patch))
+
+
+def decide(off: str) -> None:
+    """Lets the program decide in place of the job. `off`: why it keeps all originals, as why_off,
+    or empty.
+    """
+    global _switch
+    if off:
+        uninstall()
+    if off or _switch is None:
+        _switch = off
+    reports.register(reports.OPERATORS, status)
 
 
 def _patch_unless_off(patch: Callable[[ModuleType], None], library: ModuleType) -> None:
@@ -66,6 +82,7 @@ def uninstall() -> None:
     while _undo:
         _undo.pop()()
     classes.clear()
+    _installed.clear()
     _switch, trial = None, Trial()
 
 

@@ -59,7 +59,7 @@ def on_torch() -> None:
     if is_asked(contract.COMPILE):
         _try(_compiled, "models stay as they are")
     if is_asked(contract.OPERATORS):
-        _try(_operators, "models compute by their own operations")
+        _try(install_operators, "models compute by their own operations")
     if _communication_is_asked():
         _try(_communication, "gradients are communicated by PyTorch")
 
@@ -173,7 +173,8 @@ def _compiled() -> None:
     _patch.install()
 
 
-def _operators() -> None:
+def install_operators() -> None:
+    """Also called by paceline.accelerate."""
     from paceline._inject import detection, operators, swin
 
     operators.begin_trial = _try_operators
