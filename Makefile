@@ -80,7 +80,7 @@ bench-models: ## whole vision models and an encoder as they are trained, compile
 	scripts/build release paceline_runtime
 	bench/models/run --plot docs/pictures/models.svg
 
-bench-ops: ## FCOS3D targets, SimOTA and voxelisation on the CPU against the original algorithms, also compiled
+bench-ops: ## window attention, FCOS3D targets, SimOTA and voxelisation on the CPU against the original algorithms, also compiled
 	scripts/build release paceline_runtime
 	bench/ops/run
 

@@ -158,6 +158,30 @@ def fcos3d(
     return levels[0], levels[1], levels[2], levels[3]
 
 
+def window_attention(qkv: Tensor, table: Tensor, index: Tensor, mask: Tensor) -> Tensor:
+    """The attention of a Swin Transformer. qkv: (windows, N, 3, heads, head_dim)."""
+    q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+    windows, heads, tokens, depth = q.shape
+    scores = (q * depth**-0.5) @ k.transpose(-2, -1) + _bias(table, index, tokens)
+    scores = scores.view(-1, mask.shape[0], heads, tokens, tokens) + mask[None, :, None]
+    weights = scores.view(windows, heads, tokens, tokens).softmax(-1)
+    return (weights @ v).transpose(1, 2).reshape(windows, tokens, heads * depth)
+
+
+def fused_window_attention(qkv: Tensor, table: Tensor, index: Tensor, mask: Tensor) -> Tensor:
+    """The simple fix: PyTorch's own fused attention, with bias and mask as one tensor."""
+    q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+    windows, heads, tokens, depth = q.shape
+    added = _bias(table, index, tokens) + mask[:, None]
+    added = added.repeat(windows // mask.shape[0], 1, 1, 1)
+    out = functional.scaled_dot_product_attention(q, k, v, attn_mask=added)
+    return out.transpose(1, 2).reshape(windows, tokens, heads * depth)
+
+
+def _bias(table: Tensor, index: Tensor, tokens: int) -> Tensor:
+    return table[index.reshape(-1)].view(1, tokens, tokens, -1).permute(0, 3, 1, 2)
+
+
 class Assigned(NamedTuple):
     winners: Tensor  # (P): the ground truth's number, -1 for none
     overlaps: Tensor  # (P)
