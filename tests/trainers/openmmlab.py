@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Imports OpenMMLab's libraries without what their models never call: mmcv's compiled operators,
-and packages that draw, read pictures or judge results. Those alone would take 600 MB.
+and packages that draw, read pictures or judge results, which are much larger than they are.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import sys
 from collections.abc import Iterator
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -43,12 +44,12 @@ class Empty(ModuleType):
         return type(name, (Nothing,), {})
 
 
-class Finder:
+class Finder(MetaPathFinder, Loader):
     """The last finder: packages that are installed are found before."""
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        known = name in LEFT_OUT or name.partition(".")[0] in LEFT_OUT
-        return ModuleSpec(name, self, is_package=True) if known else None
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        known = fullname in LEFT_OUT or fullname.partition(".")[0] in LEFT_OUT
+        return ModuleSpec(fullname, self, is_package=True) if known else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return Empty(spec.name)
@@ -60,7 +61,7 @@ class Finder:
 @contextlib.contextmanager
 def _without_the_rest() -> Iterator[None]:
     """Other libraries, which ask what is installed, never see the empty modules."""
-    finder: Any = Finder()
+    finder = Finder()
     sys.meta_path.append(finder)
     try:
         yield
