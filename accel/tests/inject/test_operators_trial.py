@@ -224,7 +224,7 @@ def test_a_trial_that_cannot_begin_is_told(
 
 
 def test_what_loses_is_rolled_back(tried: Any) -> None:
-    output, effect = tried(ours=9, theirs=0)
+    output, effect = tried(ours=25, theirs=0)
     assert "computed 0 " in output
     assert re.search(r"fused operators: off \(.*SimOTAAssigner: rolled back: -", output), output
     assert not effect["kept"] and "rolled back: -" in effect["reason"], effect
