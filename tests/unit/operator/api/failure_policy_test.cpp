@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "operator/api/fingerprint.hpp"
 #include "operator/api/template/containers.hpp"
 #include "operator/api/validate.hpp"
 #include "tests/unit/operator/api/job_document.hpp"
