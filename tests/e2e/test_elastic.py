@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An elastic job: kubectl scale and a HorizontalPodAutoscaler change the number of its workers while
-it runs, and a lost place makes it go on with fewer.
+"""An elastic job: kubectl scale and a HorizontalPodAutoscaler change the number of its workers
+while it runs, and a lost place makes it go on with fewer.
 """
 
 from __future__ import annotations

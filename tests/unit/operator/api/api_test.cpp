@@ -262,7 +262,8 @@ TEST(Validate, PodsMayBeInTheNetworkOfTheirNodeWithPortsFromPaceline) {
   EXPECT_EQ(chosen[0].path, "spec.roles[0].template.spec.hostNetwork");
   EXPECT_NE(chosen[0].remedy.find("backend: Native"), std::string::npos) << chosen[0].remedy;
   const auto listed = errors_in_host_network(nlohmann::json::parse(R"([{"op": "add",
-      "path": "/spec/roles/0/template/spec/containers/0/ports", "value": [{"containerPort": 80}]}])"));
+      "path": "/spec/roles/0/template/spec/containers/0/ports",
+      "value": [{"containerPort": 80}]}])"));
   ASSERT_EQ(listed.size(), 1U);
   EXPECT_EQ(listed[0].path, "spec.roles[0].template.spec.containers[0].ports[0].containerPort");
 }
