@@ -107,6 +107,26 @@ TEST_F(HostNetworkTest, TheSummaryIsReadFromThePortOfRankZerosLauncher) {
   EXPECT_EQ(bench.summary_port, 16001);
 }
 
+TEST_F(HostNetworkTest, TheServiceOfAnEarlierOperatorIsNamed) {
+  add_job("one", 1);  // it waits for a node
+  const json before = json::array({{{"name", "rendezvous"}, {"port", 29400}}});
+  ASSERT_TRUE(bench.cluster().poke(kube::kServices, "default", "one-rank0",
+                                   json{{"spec", {{"ports", before}}}}.dump()));
+  bench.restart_operator();
+  bench.add_node("n0", 8);
+  bench.settle();
+  EXPECT_TRUE(bench.pods("one").empty());
+  const json placed = bench.condition("one", "Placed");
+  EXPECT_EQ(placed["reason"], "ServiceOutdated");
+  EXPECT_NE(placed["message"].get<std::string>().find("kubectl delete service one-rank0"),
+            std::string::npos)
+      << placed;
+  ASSERT_TRUE(bench.cluster().erase(kube::kServices, "default", "one-rank0"));
+  bench.advance(std::chrono::minutes(2));
+  bench.settle();
+  EXPECT_EQ(bases("one"), std::vector{16000});
+}
+
 TEST_F(HostNetworkTest, ThePodsOfOtherJobsKeepTheirUsualPorts) {
   bench.add_node("n0", 8);
   bench.add_job("plain");
