@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import swin_stand_in  # noqa: F401 - finds the built package
 import torch
+from paceline._core import effects, explain, reports
 from paceline._inject import operators, operators_trial
+from paceline.tune import _tuner
 from programs import Train
 
 HERE = Path(__file__).resolve().parent
@@ -193,6 +195,42 @@ def test_why_operators_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     change.left("", "why")
     assert operators.trial.told == "kept: +9 %; not tried again: why"
     assert len(written) == 2, "the job's status tells it"
+
+
+def test_why_there_is_no_gain_yet_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who asks why Swin shows no gain reads it in explain(), and in the job's status."""
+    monkeypatch.setattr(operators, "trial", operators.Trial())
+    monkeypatch.setattr(operators, "_switch", "")
+    monkeypatch.setattr(reports, "_reports", {})
+    reports.register(reports.OPERATORS, operators.status)
+    met, unmet = operators.Patched("Swin"), operators.Patched("Other")
+    monkeypatch.setattr(operators, "classes", [met, unmet])
+    now = 0.0
+    change = operators_trial.Operators()
+    tuner = _tuner.TunerOfUsed(change, 300.0, lambda: now, report=change)
+
+    def steps(count: int) -> str:
+        nonlocal now
+        for _ in range(count):
+            now += 10.0
+            met.computed += 1
+            tuner.step_ended()
+        lines = explain.explain().splitlines()
+        (line,) = (line for line in lines if line.startswith("  Swin: "))
+        (effect,) = effects.found()
+        assert effect["reason"] == line.strip()
+        assert "  Other: no call yet" in lines
+        _, known, why = line.partition("class Reordered; gain not yet known: ")
+        assert known, line
+        return why
+
+    unseen = "it is tried after 300 s of training; no step of PyTorch's optimizers has ended"
+    assert steps(1) == unseen
+    assert steps(1) == "it is tried after 300 s of training"
+    assert steps(60) == "it is tried after 128 more steps"
+    assert steps(120) == "it is being tried"
+    operators.trial.told = "kept: +9 %"
+    assert met.told()["text"].endswith("class Reordered; kept: +9 %")
 
 
 def test_a_trial_that_cannot_begin_is_told(

@@ -300,6 +300,24 @@ def test_it_says_what_it_waits_for() -> None:
         assert told.said == [unseen, f"it is tried after {when}"]
 
 
+def test_what_is_used_already_says_what_its_trial_waits_for() -> None:
+    told, now = Told(), 0.0
+    turns: list[object] = [other := object()]
+    tuner = _tuner.TunerOfUsed(FakeUsed(), 0.0, lambda: now, report=told, turns=turns)
+    for step in range(200):
+        now += 0.1
+        tuner.step_ended()
+        if step == 150:
+            assert told.said[-1] == "it is tried when no other change is"
+            turns.remove(other)
+    assert told.said[1:5] == [
+        "it is tried after 16 steps",
+        "it is tried after 128 more steps",
+        "it is tried when no other change is",
+        "it is being tried",
+    ]
+
+
 def test_two_changes_are_tried_one_after_the_other() -> None:
     """Both begin at the same step, and each is judged by steps in which the other one rests."""
     _report.forget()

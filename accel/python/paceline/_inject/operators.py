@@ -29,7 +29,8 @@ class Trial:
 
     has_begun: bool = False
     idle: str = ""  # why no operator computes just now
-    told: str = ""
+    waits: str = ""  # what it waits for
+    told: str = ""  # what it showed, or why there is none
     gain: float | None = None
     rolled_back: bool = False
 
@@ -113,7 +114,8 @@ class Patched:
 
     def told(self) -> dict[str, Any]:
         parts = [f"{self.computed} calls computed, class Reordered"] if self.computed else []
-        parts += [trial.told] if trial.told and self.computed else []
+        if self.computed and (trial.told or trial.waits):
+            parts.append(trial.told or f"gain not yet known: {trial.waits}")
         parts += [f"{count} by the library ({why})" for why, count in sorted(self._left.items())]
         if self.never:
             parts = [f"left as it is ({self.never})"]

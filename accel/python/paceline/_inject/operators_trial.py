@@ -67,7 +67,7 @@ class Operators:
     # -- what the tuner tells
 
     def waits(self, why: str) -> None:
-        pass
+        operators.trial.waits = why
 
     def left(self, _: str, why: str) -> None:
         trial = operators.trial

@@ -292,9 +292,14 @@ class TunerOfUsed(Tuner):
         yield from self._look_again()
 
     def _try_after(self, gap: int) -> Generator[None, float, bool]:
+        self._report.waits(f"it is tried after {gap} more steps")
         yield from self._pass(gap)
         if self._is_left(self._used.why_not()):
             return False
+        self._report.waits("it is tried when no other change is")
+        while self._turns:
+            yield
+        self._report.waits("it is being tried")  # the turn writes this for the job's status
         yield from self._take_turn()
         self._used.observe()
         seconds = yield from self._pass(OBSERVED_STEPS)
