@@ -98,6 +98,12 @@ std::string sized_fingerprint(const std::string& fingerprint, const Spec& spec) 
          std::to_string(spec.elastic->replicas);
 }
 
+std::string role_fingerprint(const std::string& fingerprint, const Spec& spec,
+                             const std::string& role) {
+  if (!spec.elastic || spec.roles[spec.elastic->role].name == role) return fingerprint;
+  return fingerprint + "-" + role;
+}
+
 std::string elastic_selector(const TrainingJob& job) {
   return std::string(contract::kLabelJobUid) + "=" + job.metadata.uid + "," +
          std::string(contract::kLabelRole) + "=" + job.spec.roles[job.spec.elastic->role].name;

@@ -32,6 +32,11 @@ int rank_to_add(const Spec& spec);
 /// The fingerprint of a spec, with the sizes that it asks Kueue for.
 std::string sized_fingerprint(const std::string& fingerprint, const Spec& spec);
 
+/// What a placeholder for a pod of `role` was made for. In another size of an elastic job its rank
+/// may be that of another role, whose pods have another shape.
+std::string role_fingerprint(const std::string& fingerprint, const Spec& spec,
+                             const std::string& role);
+
 /// The labels of the elastic role's pods, for the scale subresource.
 std::string elastic_selector(const TrainingJob& job);
 

@@ -35,25 +35,27 @@ kube::Resource resource_of(Provision kind, const Growers& growers) {
   return {kName, growers.capacity_buffers, "capacitybuffers", "CapacityBuffer"};
 }
 
-json object_of(const api::TrainingJob& job, const kube::Resource& resource,
-               const std::string& name) {
+json object_of(const api::TrainingJob& job, const kube::Resource& resource, const std::string& name,
+               const std::string& shape) {
   return {{"apiVersion", resource.api_version()},
           {"kind", resource.kind},
           {"metadata",
            {{"name", name},
             {"namespace", job.metadata.name_space},
-            {"labels", {{std::string(contract::kLabelPlaceholder), job.metadata.name}}},
+            {"labels",
+             {{std::string(contract::kLabelPlaceholder), job.metadata.name},
+              {std::string(contract::kLabelPlaceholderShape), shape}}},
             {"ownerReferences", json::array({render::owner_reference(job)})}}}};
 }
 
 /// One ProvisioningRequest is for all roles, a CapacityBuffer for one. A running elastic job asks
 /// for one role only, so the others have none.
 std::vector<json> requests_of(const api::TrainingJob& job, const kube::Resource& resource,
-                              const std::vector<PodSet>& sets) {
+                              const std::string& shape, const std::vector<PodSet>& sets) {
   std::vector<json> objects;
   if (resource.kind == "ProvisioningRequest") {
-    json& spec =
-        objects.emplace_back(object_of(job, resource, render::node_request_name(job, "")))["spec"];
+    const std::string name = render::node_request_name(job, "");
+    json& spec = objects.emplace_back(object_of(job, resource, name, shape))["spec"];
     spec["provisioningClassName"] = kClass;
     for (const PodSet& set : sets)
       spec["podSets"].push_back(
@@ -63,7 +65,7 @@ std::vector<json> requests_of(const api::TrainingJob& job, const kube::Resource&
   }
   for (const PodSet& set : sets) {
     const std::string name = render::node_request_name(job, set.role);
-    objects.emplace_back(object_of(job, resource, name))["spec"] = {
+    objects.emplace_back(object_of(job, resource, name, shape))["spec"] = {
         {"podTemplateRef", {{"name", name}}}, {"replicas", set.count}};
   }
   return objects;
@@ -163,16 +165,17 @@ Result<Growers> find_growers(kube::Api& api) {
   return growers;
 }
 
-Status NodeRequests::create(const api::TrainingJob& job, Provision kind, const Growers& growers,
-                            const std::vector<PodSet>& sets) {
+Status NodeRequests::create(const api::TrainingJob& job, const plan::NodeRequest& request,
+                            const Growers& growers, const std::vector<PodSet>& sets) {
   for (const PodSet& set : sets) {
-    json object = object_of(job, kube::kPodTemplates, render::node_request_name(job, set.role));
+    json object = object_of(job, kube::kPodTemplates, render::node_request_name(job, set.role),
+                            request.shape);
     object["template"] = {{"metadata", {{"labels", set.placeholder["metadata"]["labels"]}}},
                           {"spec", set.placeholder["spec"]}};
     if (auto made = create_one(api_, kube::kPodTemplates, job, object); !made) return made;
   }
-  const kube::Resource resource = resource_of(kind, growers);
-  for (const json& object : requests_of(job, resource, sets)) {
+  const kube::Resource resource = resource_of(request.kind, growers);
+  for (const json& object : requests_of(job, resource, request.shape, sets)) {
     if (auto made = create_one(api_, resource, job, object); !made) return made;
   }
   return {};
@@ -181,13 +184,13 @@ Status NodeRequests::create(const api::TrainingJob& job, Provision kind, const G
 Result<plan::NodeRequest> NodeRequests::read(const api::TrainingJob& job,
                                              const plan::NodeRequest& request,
                                              const Growers& growers) {
-  plan::NodeRequest now{request.kind, request.created, "", false};
+  plan::NodeRequest now{request.kind, request.created, "", false, request.shape};
   const auto owned = owned_by(api_, resource_of(request.kind, growers), job);
   if (!owned) return std::unexpected(owned.error());
   if (owned->empty())
     return fail(Code::kNotFound, Origin::kKube, "the job has no request for nodes");
   for (const json& object : *owned) {
-    plan::NodeRequest one{request.kind, request.created, "", false};
+    plan::NodeRequest one{request.kind, request.created, "", false, request.shape};
     read_conditions(object, one);
     if (now.answer.empty() || one.refused || one.answer.starts_with("not ")) now = one;
   }
@@ -213,7 +216,8 @@ Result<std::map<std::string, plan::NodeRequest>> NodeRequests::list(const Grower
       const json& meta = item.at("metadata");
       if (const std::string owner = owner_of(item); !owner.empty())
         requests[owner] = {
-            kind, parse_time(meta.value("creationTimestamp", "")).value_or(WallTime{}), "", false};
+            kind, parse_time(meta.value("creationTimestamp", "")).value_or(WallTime{}), "", false,
+            meta.at("labels").value(std::string(contract::kLabelPlaceholderShape), "")};
     }
   }
   return requests;

@@ -40,8 +40,8 @@ class NodeRequests {
   explicit NodeRequests(kube::Api& api) : api_(api) {}
 
   /// Creates the objects that do not exist yet. kInvalid if one of another owner has its name.
-  Status create(const api::TrainingJob& job, api::Provision kind, const Growers& growers,
-                const std::vector<PodSet>& sets);
+  Status create(const api::TrainingJob& job, const plan::NodeRequest& request,
+                const Growers& growers, const std::vector<PodSet>& sets);
   /// What the autoscaler says now. The text of several objects is that of the first that is not
   /// ready.
   Result<plan::NodeRequest> read(const api::TrainingJob& job, const plan::NodeRequest& request,

@@ -4,6 +4,7 @@
 #include "common/base/log.hpp"
 
 #include "common/kube/api/object_version.hpp"
+#include "operator/api/elastic.hpp"
 #include "operator/api/fingerprint.hpp"
 #include "operator/apply/controller.hpp"
 #include "operator/apply/kueue/workload.hpp"
@@ -124,7 +125,7 @@ std::optional<Outcome> Controller::request_nodes(const JobPtr& job,
   Growers growers;
   {
     const std::lock_guard lock(mutex_);
-    request = {way_to_ask(*job), parts_.clock.wall(), "", false};
+    request = {way_to_ask(*job), parts_.clock.wall(), "", false, plan.request_shape};
     needs = needs_now(*job, *state);
     if (plan.grow_by > 0) {
       needs = {needs[job->job.spec.elastic->role]};
@@ -134,13 +135,16 @@ std::optional<Outcome> Controller::request_nodes(const JobPtr& job,
     if (plan.withdraw_request) request = *state->memory.request;
   }
   Status done;
+  bool has_left = false;
   if (plan.withdraw_request) {
     done = requests_.withdraw(job->job, request.kind, growers);
   } else {
     std::vector<PodSet> sets;
     for (const plan::Need& need : needs)
       sets.push_back({need.role, need.count, actuator_.placeholder(job->job, 0, need)});
-    done = requests_.create(job->job, request.kind, growers, sets);
+    done = requests_.create(job->job, request, growers, sets);
+    // A part of the objects may exist, and would stay when the job no longer asks.
+    if (!done) has_left = !requests_.withdraw(job->job, request.kind, growers);
   }
   const std::lock_guard lock(mutex_);
   plan::Memory& memory = state->memory;
@@ -153,6 +157,10 @@ std::optional<Outcome> Controller::request_nodes(const JobPtr& job,
       memory.request = request;
     }
     return Outcome{false, std::chrono::milliseconds(0)};
+  }
+  if (has_left) {
+    memory.request = request;
+    memory.request->shape.clear();  // so it is withdrawn before it is made again
   }
   if (final_refusal(done.error()) && !plan.withdraw_request) {
     memory.no_placeholders = done.error().message;
@@ -190,10 +198,11 @@ std::optional<Outcome> Controller::hold_room(const JobPtr& job,
 
 nlohmann::json Actuator::placeholder(const api::TrainingJob& job, int rank,
                                      const plan::Need& need) const {
-  return render::render_placeholder(job, rank,
-                                    {need.each.amounts(), plan::write_constraints(need.constraints),
-                                     job.spec.scheduling.pods_per_node, settings_.runtime_image,
-                                     settings_.pull_policy, api::fingerprint(job.spec)});
+  return render::render_placeholder(
+      job, rank,
+      {need.each.amounts(), plan::write_constraints(need.constraints),
+       job.spec.scheduling.pods_per_node, settings_.runtime_image, settings_.pull_policy,
+       api::role_fingerprint(api::fingerprint(job.spec), job.spec, need.role)});
 }
 
 Done Actuator::hold(const api::TrainingJob& job, const std::vector<plan::HoldRoom>& rooms,

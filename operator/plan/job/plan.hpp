@@ -37,6 +37,7 @@ struct NodeRequest {
   WallTime created{};
   std::string answer;    // the autoscaler's, in words; empty: none yet
   bool refused = false;  // it adds no nodes for this object
+  std::string shape;     // Plan::request_shape that it was made for; empty: not known
 };
 
 /// What the operator knows of a job beyond the API server. Losing it in a crash costs a repetition,
@@ -155,6 +156,7 @@ struct Plan {
   std::vector<DeletePod> deletes;
   std::vector<HoldRoom> placeholders;
   bool request_nodes = false;           // create the object that asks for nodes
+  std::string request_shape;            // with it: of which spec it is, and for how many pods
   bool withdraw_request = false;        // delete it
   bool keep_pod_group = false;          // create that object again if it is gone
   bool drop_pod_group = false;          // delete the object that status.podGroup names

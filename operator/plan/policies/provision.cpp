@@ -49,11 +49,12 @@ bool scheduler_is_silent(const Planner& planner) {
   return planner.out.queued && !memory.waiting && !memory.admission;
 }
 
-/// The placeholder has the shape of another spec, or its room is gone.
-bool is_spent(const Planner& planner, const observe::PodView& pod) {
+/// The placeholder has the shape of another spec or role, or its room is gone.
+bool is_spent(const Planner& planner, const observe::PodView& pod, std::size_t role) {
   const std::string& shape = pod.placeholder->shape;
-  const bool other =
-      shape != planner.in.job.fingerprint && !api::is_former_fingerprint(shape, planner.spec);
+  const std::string wanted = api::role_fingerprint(planner.in.job.fingerprint, planner.spec,
+                                                   planner.spec.roles[role].name);
+  const bool other = shape != wanted && !api::is_former_fingerprint(shape, planner.spec);
   return other || planner.in.memory.displaced.contains(pod.meta.uid);
 }
 
@@ -107,7 +108,7 @@ void keep_placeholders(Planner& planner, const std::vector<HoldRoom>& rooms) {
   for (const auto& pod : planner.in.placeholders) {
     const int place = rooms.empty() ? -1 : pod->placeholder->rank - rooms.front().node_rank;
     const bool wanted = place >= 0 && static_cast<std::size_t>(place) < rooms.size();
-    if (!wanted || is_spent(planner, *pod)) {
+    if (!wanted || is_spent(planner, *pod, rooms[static_cast<std::size_t>(place)].role)) {
       planner.remove(*pod);
     } else if (pod->terminal() && planner.now() - pod->created >= kFailurePause) {
       planner.remove(*pod);
@@ -126,15 +127,21 @@ void keep_placeholders(Planner& planner, const std::vector<HoldRoom>& rooms) {
   }
 }
 
-void keep_request(Planner& planner, bool wanted) {
+/// `pods`: for so many the job has a request; 0: it has none.
+void keep_request(Planner& planner, std::size_t pods) {
+  const bool wanted = pods > 0;
+  // The size of an elastic job is not in its fingerprint.
+  const std::string shape = planner.in.job.fingerprint + "-" + std::to_string(pods);
   const auto& request = planner.in.memory.request;
   if (request) {
     const bool failed = request->refused && planner.now() - request->created >= kRequestPause;
-    planner.out.withdraw_request = !wanted || failed || request->kind != planner.in.provision;
+    planner.out.withdraw_request =
+        !wanted || failed || request->kind != planner.in.provision || request->shape != shape;
     if (wanted) planner.wake_after(kRequestInterval);
     return;
   }
   planner.out.request_nodes = wanted && may_ask_now(planner);
+  planner.out.request_shape = shape;
 }
 
 /// How the autoscaler was asked, and what came of it.
@@ -177,7 +184,7 @@ void provision(Planner& planner) {
   const api::Provision way = planner.in.provision;
   const bool by_pods = way == api::Provision::kPlaceholders;
   keep_placeholders(planner, by_pods ? rooms : std::vector<HoldRoom>());
-  keep_request(planner, !rooms.empty() && by_object(way));
+  keep_request(planner, by_object(way) ? rooms.size() : 0);
   if (planner.out.grow_by > 0) tell_what_is_lacking(planner, rooms);
 }
 

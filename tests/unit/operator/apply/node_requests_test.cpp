@@ -17,8 +17,10 @@ constexpr kube::Resource kRequests{"autoscaling.x-k8s.io", "v1", "provisioningre
 constexpr kube::Resource kBuffers{"autoscaling.x-k8s.io", "v1beta1", "capacitybuffers",
                                   "CapacityBuffer"};
 
-/// Discovery, as a cluster with these resources of autoscaling.x-k8s.io answers.
-void serve(ControllerBench& bench, const std::string& requests, const std::string& buffers) {
+/// Discovery, as a cluster with these resources of autoscaling.x-k8s.io answers. `more` answers
+/// other requests.
+void serve(ControllerBench& bench, const std::string& requests, const std::string& buffers,
+           const std::function<std::optional<kube::Fault>(const http::Request&)>& more = {}) {
   bench.cluster().set_faults([=](const http::Request& request) -> std::optional<kube::Fault> {
     const auto resources = [](const std::string& name) {
       return name.empty() ? json::array() : json::array({{{"name", name}}});
@@ -32,7 +34,7 @@ void serve(ControllerBench& bench, const std::string& requests, const std::strin
     else if (request.target == group + "/v1beta1")
       body["resources"] = resources(buffers);
     else
-      return std::nullopt;
+      return more ? more(request) : std::nullopt;
     return kube::Fault{.status = 200, .body = body.dump()};
   });
 }
@@ -128,6 +130,78 @@ TEST(NodeRequests, AProvisioningRequestIsForTheWholeGangAndGoesWhenItStarts) {
   EXPECT_EQ(bench.job("j")["status"]["phase"], "Running");
   EXPECT_TRUE(all(bench, kRequests).empty());
   EXPECT_TRUE(all(bench, kube::kPodTemplates).empty());
+}
+
+json role(const char* name, int replicas, int cpu) {
+  const json container = {{"name", "trainer"},
+                          {"image", "i"},
+                          {"command", {"train"}},
+                          {"resources", {{"requests", {{"cpu", cpu}}}}}};
+  return {{"name", name},
+          {"replicas", replicas},
+          {"template", {{"spec", {{"containers", json::array({container})}}}}}};
+}
+
+TEST(NodeRequests, FollowTheJob) {
+  ControllerBench bench;
+  serve(bench, "provisioningrequests", "");
+  bench.add_job("j", asks_by("ProvisioningRequest"));
+  bench.settle();
+  bench.advance(seconds(6));
+  ASSERT_EQ(all(bench, kRequests).size(), 1U) << told(bench);
+  const json before = all(bench, kRequests)[0]["metadata"]["uid"];
+  bench.restart_operator();
+  bench.settle();
+  bench.advance(seconds(16));
+  ASSERT_EQ(all(bench, kRequests).size(), 1U);
+  EXPECT_EQ(all(bench, kRequests)[0]["metadata"]["uid"], before) << "it is for the present job";
+
+  bench.patch_job("j", {{"spec", {{"roles", json::array({role("w", 3, 2)})}}}});
+  bench.settle();
+  ASSERT_EQ(all(bench, kRequests).size(), 1U);
+  EXPECT_EQ(all(bench, kRequests)[0]["spec"]["podSets"][0]["count"], 3);
+  ASSERT_EQ(all(bench, kube::kPodTemplates).size(), 1U);
+  const json pod = all(bench, kube::kPodTemplates)[0]["template"]["spec"];
+  EXPECT_EQ(pod["containers"][0]["resources"]["requests"]["cpu"], "2");
+}
+
+TEST(NodeRequests, FollowTheSizeOfAnElasticJob) {
+  ControllerBench bench;
+  serve(bench, "", "capacitybuffers");
+  json spec = asks_by("CapacityBuffer");
+  spec["roles"] = json::array({role("w", 2, 2)});
+  spec["roles"][0].erase("replicas");
+  spec["elastic"] = {{"role", "w"}, {"replicas", 2}, {"minReplicas", 2}, {"maxReplicas", 8}};
+  bench.add_job("j", spec);
+  bench.settle();
+  bench.advance(seconds(6));
+  ASSERT_EQ(all(bench, kBuffers).size(), 1U) << told(bench);
+  EXPECT_EQ(all(bench, kBuffers)[0]["spec"]["replicas"], 2);
+  bench.patch_job("j", {{"spec", {{"elastic", {{"replicas", 5}}}}}});
+  bench.settle();
+  ASSERT_EQ(all(bench, kBuffers).size(), 1U) << told(bench);
+  EXPECT_EQ(all(bench, kBuffers)[0]["spec"]["replicas"], 5);
+}
+
+TEST(NodeRequests, APartOfThemGoesIfTheRestIsRefused) {
+  ControllerBench bench;
+  int buffers = 0;
+  serve(bench, "", "capacitybuffers",
+        [&](const http::Request& request) -> std::optional<kube::Fault> {
+          const bool creates = request.method == "POST" &&
+                               request.target.find("/capacitybuffers") != std::string::npos;
+          if (!creates || buffers++ % 2 == 0) return std::nullopt;
+          return kube::Fault{.status = 403, .message = "exceeded quota: one buffer"};
+        });
+  json spec = asks_by("CapacityBuffer");
+  spec["roles"] = json::array({role("a", 1, 1), role("b", 1, 1)});
+  bench.add_job("j", spec);
+  bench.settle();
+  bench.advance(seconds(6));
+  EXPECT_EQ(buffers, 2);
+  EXPECT_TRUE(all(bench, kBuffers).empty()) << "it would keep nodes for half of a gang";
+  EXPECT_TRUE(all(bench, kube::kPodTemplates).empty());
+  EXPECT_NE(told(bench).find("asking for nodes was refused"), std::string::npos) << told(bench);
 }
 
 TEST(NodeRequests, WhatTakesThemAway) {

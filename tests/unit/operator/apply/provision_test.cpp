@@ -116,6 +116,27 @@ TEST(Provision, AnElasticJobThatWantsNoMoreGivesItsPlaceholdersUp) {
   EXPECT_FALSE(status(bench, "j")["elastic"].contains("message"));
 }
 
+TEST(Provision, APlaceholderIsNotTakenForThatOfAnotherRole) {
+  ControllerBench bench;
+  json spec = elastic(1, 3);  // the server follows the workers
+  json& server = spec["roles"][1]["template"]["spec"]["containers"][0];
+  server["resources"]["requests"]["cpu"] = 1;
+  bench.add_job("j", spec);
+  bench.settle();
+  ask(bench);
+  ASSERT_EQ(bench.placeholders("j").size(), 2U) << status(bench, "j").dump(1);
+  const json first = bench.placeholders("j")[0]["metadata"]["uid"];
+  bench.patch_job("j", {{"spec", {{"elastic", {{"replicas", 2}, {"minReplicas", 2}}}}}});
+  bench.settle();
+  const std::vector<json> held = bench.placeholders("j");
+  ASSERT_EQ(held.size(), 3U) << status(bench, "j").dump(1);
+  EXPECT_EQ(held[0]["metadata"]["uid"], first);
+  std::vector<std::string> cpus;
+  for (const json& pod : held)
+    cpus.push_back(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]);
+  EXPECT_EQ(cpus, (std::vector<std::string>{"3", "3", "1"}));
+}
+
 TEST(Provision, APlaceholderHasTheShapeOfItsPod) {
   ControllerBench bench;
   bench.cluster().set_admission([](const kube::Resource& resource, json& object) {
