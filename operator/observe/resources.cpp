@@ -47,6 +47,7 @@ void Resources::add(const Resources& more) {
   cpu += more.cpu;
   memory += more.memory;
   pods += more.pods;
+  port_blocks += more.port_blocks;
   for (const auto& [name, amount] : more.other) set(name, get(name) + amount);
 }
 
@@ -54,6 +55,7 @@ void Resources::subtract(const Resources& less) {
   cpu -= less.cpu;
   memory -= less.memory;
   pods -= less.pods;
+  port_blocks -= less.port_blocks;
   for (const auto& [name, amount] : less.other) set(name, get(name) - amount);
 }
 
@@ -61,6 +63,7 @@ void Resources::raise_to(const Resources& floor) {
   cpu = std::max(cpu, floor.cpu);
   memory = std::max(memory, floor.memory);
   pods = std::max(pods, floor.pods);
+  port_blocks = std::max(port_blocks, floor.port_blocks);
   for (const auto& [name, amount] : floor.other) set(name, std::max(get(name), amount));
 }
 
@@ -75,6 +78,7 @@ int Resources::times(const Resources& need, int limit) const {
   int count = fit(pods, need.pods, limit);
   count = fit(cpu, need.cpu, count);
   count = fit(memory, need.memory, count);
+  count = fit(port_blocks, need.port_blocks, count);
   for (const auto& [name, amount] : need.other) {
     if (count == 0) break;
     count = fit(get(name), amount, count);
@@ -86,6 +90,7 @@ void Resources::lower_to(const Resources& limit) {
   cpu = std::min(cpu, limit.cpu);
   memory = std::min(memory, limit.memory);
   pods = std::min(pods, limit.pods);
+  port_blocks = std::min(port_blocks, limit.port_blocks);
   for (auto& [name, amount] : other) amount = std::min(amount, limit.get(name));
 }
 
@@ -96,6 +101,7 @@ std::string Resources::lacking(const Resources& need) const {
   for (const auto& [name, amount] : need.other) {
     if (amount > 0 && amount > get(name)) return name;
   }
+  if (need.port_blocks > 0 && need.port_blocks > port_blocks) return kHostPorts;
   return "";
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Amounts of resources in thousandths of their unit, so that CPU needs no fractions: CPU, memory,
-// pods, and by name all other resources of a node. Values; nothing fails. An absent amount counts
-// as zero.
+// pods, blocks of host ports, and by name all other resources of a node. Values; nothing fails. An
+// absent amount counts as zero.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,14 @@
 
 namespace paceline::observe {
 
+/// What `lacking` calls blocks of ports.
+inline constexpr const char* kHostPorts = "host ports";
+
 struct Resources {
   std::int64_t cpu = 0;
   std::int64_t memory = 0;
   std::int64_t pods = 0;
+  std::int64_t port_blocks = 0;  // common/contract/host_ports.hpp
   std::vector<std::pair<std::string, std::int64_t>>
       other;  // sorted by name; ephemeral-storage, hugepages, accelerators
 
@@ -28,7 +32,7 @@ struct Resources {
   /// For each name that it has, the smaller of the two amounts.
   void lower_to(const Resources& limit);
 
-  /// CPU, memory and the others by name, without pods.
+  /// CPU, memory and the others by name, without pods and ports.
   std::vector<std::pair<std::string, std::int64_t>> amounts() const;
 
   /// How often `need` fits, at most `limit`.

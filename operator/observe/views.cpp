@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "common/contract/host_ports.hpp"
 #include "common/contract/labels.hpp"
 #include "operator/api/elastic.hpp"
 #include "operator/api/fingerprint.hpp"
@@ -266,6 +267,7 @@ Result<PodView> project_pod(std::string_view json) {
     view.created = parse_time(text(at(pod, "metadata", "creationTimestamp"))).value_or(WallTime{});
     view.requests = pod_requests(pod);
     PodPorts ports = read_ports(pod);
+    view.requests.port_blocks = ports.blocks * 1000LL;
     view.host_ports = std::move(ports.host);
     view.gang = read_gang(pod);
     if (view.gang) view.gang->http_port = ports.http;
@@ -287,6 +289,7 @@ Result<NodeView> project_node(std::string_view json) {
                              std::string(text(at(taint, "effect")))});
     }
     view.allocatable = amounts(at(node, "status", "allocatable"));
+    view.allocatable.port_blocks = contract::kMostHostPods * 1000LL;
     view.unschedulable = kube::boolean(at(node, "spec", "unschedulable"));
     for (const element condition : items(at(node, "status", "conditions"))) {
       if (!is_usual(text(at(condition, "type")), text(at(condition, "status"))))

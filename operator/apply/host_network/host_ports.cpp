@@ -28,7 +28,7 @@ plan::Waiting no_block_left(const std::string& node) {
               "some of each " + std::to_string(contract::kHostPortsOfPod) + " ports from " +
               std::to_string(contract::kFirstHostPort) + " to " +
               std::to_string(contract::kEndOfHostPorts - 1) +
-              "; write spec.scheduling.podsPerNode, or wait until pods there have ended"};
+              "; the job is placed again, on nodes that have ports left"};
 }
 
 }  // namespace

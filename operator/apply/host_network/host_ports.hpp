@@ -29,7 +29,9 @@ class HostPorts {
   explicit HostPorts(const Clock& clock) : clock_(clock) {}
 
   /// Sets CreatePod::port_base of those that are in the network of their node. `pods`: all of the
-  /// cluster. Returns why not, if a node has no block left.
+  /// cluster. Returns why not, if a node has no block left. The scheduler counts blocks, so this
+  /// is rare: other pods took some after the placement, or some of a pod that has ended still
+  /// count.
   std::optional<plan::Waiting> choose(
       const api::TrainingJob& job, std::vector<plan::CreatePod>& creates,
       const std::vector<std::shared_ptr<const observe::PodView>>& pods);

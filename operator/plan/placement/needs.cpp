@@ -12,6 +12,16 @@ std::string why_not(const Constraints& constraints, const Room& room) {
   return refusal(constraints, *room.node, room.agent_alive ? room.fabric : nullptr);
 }
 
+/// What the room lacks for the first of `most` pods. Nodes have the same number of ports whatever
+/// their size. So ports are named also where they are all that keeps out one of the later pods.
+std::string lacking(const Need& need, const observe::Resources& free, int most) {
+  std::string lacks = free.lacking(need.each);
+  if (!lacks.empty() || need.each.port_blocks == 0) return lacks;
+  observe::Resources without_ports = need.each;
+  without_ports.port_blocks = 0;
+  return free.times(need.each, most) < free.times(without_ports, most) ? observe::kHostPorts : "";
+}
+
 }  // namespace
 
 Result<Admitted> read_admitted(const std::string& pod) {
@@ -39,14 +49,14 @@ const std::vector<bool>& Allowances::of(const Constraints& constraints,
 }
 
 std::string explain(const Need& need, int fitting, const std::vector<Room>& rooms,
-                    const std::vector<bool>& full) {
+                    const std::vector<int>& left) {
   std::map<std::string, int> reasons;
   for (std::size_t i = 0; i < rooms.size(); ++i) {
     std::string reason = why_not(need.constraints, rooms[i]);
-    if (reason.empty() && full[i]) reason = "full of pods of this job";
+    if (reason.empty() && left[i] <= 0) reason = "full of pods of this job";
     if (reason.empty()) {
-      const std::string lacking = rooms[i].free.lacking(need.each);
-      reason = lacking.empty() ? "" : "not enough " + lacking;
+      const std::string lacks = lacking(need, rooms[i].free, std::min(need.count, left[i]));
+      reason = lacks.empty() ? "" : "not enough " + lacks;
     }
     if (!reason.empty()) ++reasons[reason];
   }

@@ -50,8 +50,8 @@ class Allowances {
 };
 
 /// Why a role does not fit, counted over the nodes: "worker: 1 of 2 pods fit; of 3 nodes 1 lacks
-/// cpu, 1 is cordoned". `full`, by room: those that have as many pods of the gang as they may.
+/// cpu, 1 is cordoned". `left`, by room: how many more pods of the gang it may have.
 std::string explain(const Need& need, int fitting, const std::vector<Room>& rooms,
-                    const std::vector<bool>& full);
+                    const std::vector<int>& left);
 
 }  // namespace paceline::plan

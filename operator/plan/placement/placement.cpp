@@ -283,9 +283,9 @@ class Placer {
   }
 
   std::string lacking(const Role& role, std::int64_t fitting) const {
-    std::vector<bool> full(rooms_.size());
-    for (std::size_t i = 0; i < rooms_.size(); ++i) full[i] = left_by_limit(i) <= 0;
-    std::string why = explain(*role.need, static_cast<int>(fitting), rooms_, full);
+    std::vector<int> left(rooms_.size());
+    for (std::size_t i = 0; i < rooms_.size(); ++i) left[i] = left_by_limit(i);
+    std::string why = explain(*role.need, static_cast<int>(fitting), rooms_, left);
     if (ask_.pods_per_node) why += "; podsPerNode is " + std::to_string(*ask_.pods_per_node);
     return why;
   }

@@ -42,6 +42,7 @@ TEST(Views, PortsOfTheNodeAreThoseOfAllContainersOfAPod) {
   const auto other = project_pod(json{{"metadata", meta}, {"spec", spec}}.dump());
   ASSERT_TRUE(other);
   EXPECT_EQ(other->host_ports, (std::vector<std::uint16_t>{16301, 8007}));
+  EXPECT_EQ(other->requests.port_blocks, 1000) << "8007 is in no block";
   const json owner = {{"kind", "TrainingJob"}, {"uid", "u"}, {"controller", true}};
   meta["labels"] = {{"paceline.dev/job-uid", "u"}};
   meta["ownerReferences"] = json::array({owner});
@@ -51,6 +52,16 @@ TEST(Views, PortsOfTheNodeAreThoseOfAllContainersOfAPod) {
   const auto usual = project_pod(json{{"metadata", meta}}.dump());
   ASSERT_TRUE(usual && usual->gang);
   EXPECT_EQ(usual->gang->http_port, 29401);
+}
+
+TEST(Views, APodTakesEachBlockOfItsNodeThatItHasAPortOf) {
+  const json spec = json::parse(R"({"containers": [{"name": "c", "ports": [
+      {"hostPort": 16000}, {"hostPort": 16001}, {"hostPort": 16100}, {"hostPort": 19999},
+      {"hostPort": 15999}, {"hostPort": 20000}, {"containerPort": 16200}]}]})");
+  const auto pod = project_pod(json{{"metadata", {{"name", "p"}}}, {"spec", spec}}.dump());
+  ASSERT_TRUE(pod);
+  EXPECT_EQ(pod->requests.port_blocks, 3000);
+  EXPECT_EQ(project_node(node("n"))->allocatable.port_blocks, 40'000);
 }
 
 TEST(Views, APodWhosePortsItsNodeLacksIsNotTheJobsFault) {

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <utility>
 
+#include "operator/api/parse.hpp"
+#include "operator/apply/host_network/host_ports.hpp"
 #include "tests/unit/operator/controller_bench.hpp"
 
 namespace paceline::apply {
@@ -84,20 +87,79 @@ TEST_F(HostNetworkTest, PortsOfOtherPodsCountUntilTheyEnd) {
   EXPECT_EQ(bases("two"), std::vector{16000});
 }
 
-TEST_F(HostNetworkTest, AJobWaitsForANodeWithPortsLeft) {
+TEST_F(HostNetworkTest, AJobWaitsForNodesWithPortsLeft) {
   bench.add_node("n0", 100);
-  bench.add_job("crowd", in_host_network(41));
-  bench.settle();
+  add_job("crowd", 41);
   EXPECT_EQ(bench.pods("crowd").size(), 0U);
-  const json placed = bench.condition("crowd", "Placed");
-  EXPECT_EQ(placed["reason"], "HostPortsTaken");
-  EXPECT_NE(placed["message"].get<std::string>().find("node n0"), std::string::npos) << placed;
-  EXPECT_NE(placed["message"].get<std::string>().find("spec.scheduling.podsPerNode"),
-            std::string::npos)
-      << placed;
-  add_job("fits", 40);
-  const std::vector<int> found = bases("fits");
-  EXPECT_EQ(std::set<int>(found.begin(), found.end()).size(), 40U);
+  json placed = bench.condition("crowd", "Placed");
+  EXPECT_EQ(placed["reason"], "TooLarge");
+  EXPECT_EQ(placed["message"],
+            "does not fit even when all other jobs have ended: w: 40 of 41 pods fit on 1 nodes; 1 "
+            "not enough host ports");
+  bench.add_node("n1", 100);
+  bench.settle();
+  std::set<std::pair<std::string, int>> ports;
+  for (const json& pod : bench.pods("crowd"))
+    ports.emplace(pod["spec"]["nodeName"], pod["spec"]["containers"][0]["ports"][0]["hostPort"]);
+  EXPECT_EQ(ports.size(), 41U);
+
+  add_job("next", 40);
+  EXPECT_EQ(bench.pods("next").size(), 0U);
+  placed = bench.condition("next", "Placed");
+  EXPECT_EQ(placed["reason"], "WaitingForRoom");
+  EXPECT_EQ(placed["message"], "w: 39 of 40 pods fit on 2 nodes; 2 not enough host ports");
+  bench.advance(std::chrono::seconds(90));  // the last choice of ports counts for a minute
+  bench.finish("crowd");
+  bench.settle();
+  EXPECT_EQ(bench.pods("next").size(), 40U);
+}
+
+TEST_F(HostNetworkTest, ANodeWhosePortsOtherPodsHaveIsNotChosen) {
+  for (const char* node : {"n0", "n1"}) bench.add_node(node, 8);
+  json ports = json::array();
+  for (int port = 16000; port < 20000; port += 100)
+    ports.push_back({{"containerPort", port}, {"hostPort", port}});
+  const json container = {{"name", "c"}, {"image", "i"}, {"ports", ports}};
+  bench.create(kube::kPods, "default",
+               {{"metadata", {{"name", "other"}}},
+                {"spec", {{"nodeName", "n0"}, {"containers", json::array({container})}}},
+                {"status", {{"phase", "Running"}}}});
+  bench.settle();
+  add_job("one", 2);
+  ASSERT_EQ(bases("one"), (std::vector{16000, 16100}));
+  for (const json& pod : bench.pods("one")) EXPECT_EQ(pod["spec"]["nodeName"], "n1");
+}
+
+api::TrainingJob job_of(const std::string& uid, int replicas) {
+  json spec = in_host_network(replicas);
+  spec["framework"] = {{"type", "Custom"}, {"processesPerReplica", 1}};
+  return api::parse_training_job({{"apiVersion", "paceline.dev/v1alpha1"},
+                                  {"kind", "TrainingJob"},
+                                  {"metadata", {{"name", uid}, {"namespace", "d"}, {"uid", uid}}},
+                                  {"spec", spec}})
+      .value();
+}
+
+TEST(HostPorts, APlacementThatCameTooLateIsRefusedAndTakesNoPorts) {
+  const ManualClock clock;
+  HostPorts ports(clock);
+  const auto creates = [](int pods) {
+    std::vector<plan::CreatePod> list;
+    for (int rank = 0; rank < pods; ++rank) list.push_back({rank, 0, "n0"});
+    return list;
+  };
+  auto crowd = creates(41);
+  const auto refused = ports.choose(job_of("crowd", 41), crowd, {});
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->reason, "HostPortsTaken");
+  EXPECT_NE(refused->message.find("node n0 has no ports left"), std::string::npos)
+      << refused->message;
+  auto fitting = creates(40);
+  EXPECT_FALSE(ports.choose(job_of("fits", 40), fitting, {}));
+  std::set<int> bases;
+  for (const plan::CreatePod& create : fitting) bases.insert(create.port_base);
+  EXPECT_EQ(bases.size(), 40U);
+  EXPECT_FALSE(bases.contains(0));
 }
 
 TEST_F(HostNetworkTest, TheSummaryIsReadFromThePortOfRankZerosLauncher) {
