@@ -13,7 +13,7 @@
 namespace paceline::plan {
 namespace {
 
-observe::NodeView node(const std::string& name, int cpu = 100) {
+observe::NodeView node_with_ports(const std::string& name, int cpu = 100) {
   observe::NodeView view;
   view.meta.name = name;
   view.ready = true;
@@ -50,8 +50,8 @@ struct PortsTest : testing::Test {
     input.running.push_back({name, name, "default", 0, {}, false, {{on, need.each}}});
   }
 
-  const observe::NodeView a = node("a");
-  const observe::NodeView b = node("b");
+  const observe::NodeView a = node_with_ports("a");
+  const observe::NodeView b = node_with_ports("b");
   SchedulerInput input;
 };
 
@@ -91,7 +91,7 @@ TEST_F(PortsTest, MoreThanANodeEverHasIsTooLarge) {
   EXPECT_EQ(schedule(input).waiting.at("crowd").message,
             never + "worker: 10 of 41 pods fit on 1 nodes; podsPerNode is 10")
       << "ports are not what is missing";
-  const auto full = node("full", 0);
+  const auto full = node_with_ports("full", 0);
   input.rooms.clear();
   add_node(full, 0);
   input.queued.front().pods_per_node.reset();

@@ -140,7 +140,8 @@ TEST(DebugJob, KueueAndNodesAndBackOffsAreNamed) {
   facts.memory.request = {.kind = api::Provision::kProvisioningRequest,
                           .created = kNow,
                           .answer = "no capacity",
-                          .refused = true};
+                          .refused = true,
+                          .shape = ""};
   facts.memory.bind_refusal = {"Insufficient cpu", 1, kNow + 10min};
   const json page = job_page(facts, kNow + 8s, kNow);
   std::vector<std::string> what;
