@@ -70,7 +70,7 @@ class ControlPlane:
         kube = Kube(admin)
         wait_for("the API server is ready", kube.alive)
         self._start_scheduler()
-        self._start_collector()
+        self.start_controllers("garbage-collector-controller")
         self.run(
             "kwok",
             f"--kubeconfig={admin}",
@@ -171,12 +171,12 @@ class ControlPlane:
         file.write_text(json.dumps(config))
         self.run("kube-scheduler", f"--config={file}", "--secure-port=0")
 
-    def _start_collector(self) -> None:
+    def start_controllers(self, controllers: str) -> None:
         kubeconfig = self._authority.kubeconfig("controllers", "/O=system:masters/CN=controllers")
         self.run(
             "kube-controller-manager",
             f"--kubeconfig={kubeconfig}",
-            "--controllers=garbage-collector-controller",
+            f"--controllers={controllers}",
             "--leader-elect=false",
             "--secure-port=0",
             "--kube-api-qps=5000",

@@ -4,7 +4,8 @@
 A real API server with etcd, scheduler and garbage collector; KWOK plays the kubelets of 5,000 nodes
 with 8 GPUs each. 500 jobs of 20 pods are created, then one job of 2,048 pods that needs whole
 nodes, then all are deleted at once. Two writers create the pods of 100 such jobs, as in
-bench/gang_writes. The last line is JSON; ratio = seconds of the writer of the same bytes / ours.
+bench/gang_writes, and then Kubernetes' own Job controller does. The last line is JSON; ratio =
+seconds of the writer of the same bytes / ours.
 
 Exit 1 if the operator writes something in 60 idle seconds, or if a pass takes longer than its bar.
 """
@@ -18,132 +19,30 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from baselines import measure_job_controller, measure_writers, write_template
 from control_plane import ControlPlane, install, operator_kubeconfig, wait_for
 from kube import Kube
+from load import (
+    BIN,
+    FOLDER,
+    PATIENCE_S,
+    ROOT,
+    Bench,
+    Observer,
+    Sizes,
+    create_all,
+    in_parallel,
+    job,
+    node,
+)
 from operator_process import Audit, Costs, Metrics, median_of, writes_of
 from ports import free_port
 
-ROOT = Path(__file__).resolve().parents[2]
-BIN = Path(os.environ.get("PACELINE_BUILD_DIR", ROOT / "build" / "release")) / "bin"
-FOLDER = ROOT / "build" / "scale"
-TEMPLATE = FOLDER / "pod.json"
 LONGEST_PASS_S = 0.1  # with 500 queued jobs
-PATIENCE_S = 900
-WRITTEN_JOBS = 100  # at most, of the writers, as in bench/gang_writes
-RACK = 16  # nodes
-ZONE = 1000
-Item = TypeVar("Item")
-
-
-@dataclass
-class Sizes:
-    nodes: int
-    jobs: int
-    pods: int
-    large: int
-
-
-@dataclass
-class Bench:
-    plane: ControlPlane
-    kube: Kube
-    sizes: Sizes
-    idle_s: int
-    result: dict[str, Any] = field(default_factory=dict)
-    rows: list[tuple[str, str]] = field(default_factory=list)
-
-    def row(self, what: str, key: str, value: float, unit: str) -> None:
-        self.result[key] = round(value, 3)
-        self.rows.append((what, f"{value:,.{0 if value >= 100 else 3}f} {unit}"))
-        print(f"{what}: {self.rows[-1][1]}", flush=True)
-
-
-def node(index: int) -> dict[str, Any]:
-    name = f"node-{index:05}"
-    resources = {"cpu": "192", "memory": "2Ti", "pods": "110", "nvidia.com/gpu": "8"}
-    labels = {
-        "kubernetes.io/hostname": name,
-        "topology.kubernetes.io/zone": f"zone-{index // ZONE}",
-        "example.com/rack": f"rack-{index // RACK:03}",
-    }
-    status = {
-        "phase": "Running",
-        "capacity": resources,
-        "allocatable": resources,
-        "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}],
-        "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": labels},
-        "status": status,
-    }
-
-
-def job(name: str, pods: int, gpus: int) -> dict[str, Any]:
-    container = {
-        "name": "trainer",
-        "image": "example/none:1",
-        "command": ["/bin/true"],
-        "resources": {
-            "requests": {"cpu": "4", "memory": "16Gi"},
-            "limits": {"nvidia.com/gpu": str(gpus)},
-        },
-    }
-    role = {"name": "worker", "replicas": pods, "template": {"spec": {"containers": [container]}}}
-    return {
-        "apiVersion": "paceline.dev/v1alpha1",
-        "kind": "TrainingJob",
-        "metadata": {"name": name},
-        "spec": {"framework": {"type": "Custom"}, "roles": [role]},
-    }
-
-
-def in_parallel(kube: Kube, items: list[Item], work: Callable[[Kube, Item], object]) -> None:
-    """What is measured is not how fast a client in Python asks."""
-    connections = 4
-
-    def share(start: int) -> None:
-        own = kube.again()
-        for item in items[start::connections]:
-            work(own, item)
-        own.close()
-
-    with ThreadPoolExecutor(connections) as pool:
-        list(pool.map(share, range(connections)))
-
-
-def create_all(kube: Kube, kind: str, namespace: str, items: list[dict[str, Any]]) -> None:
-    in_parallel(kube, items, lambda own, item: own.create(kind, namespace, item))
-
-
-class Observer:
-    """One watch of a namespace's pods, until all of them are there, run, or are gone."""
-
-    def __init__(self, namespace: str, pods: int, until: str) -> None:
-        command: list[str | Path] = [BIN / "gang_writes", "--namespace", namespace, "--jobs", "1"]
-        command += ["--pods", str(pods), "observe", "--until", until, "--timeout", str(PATIENCE_S)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        if self._process.stdout.readline().strip() != "watching":
-            raise SystemExit("scale: the observer did not start")
-
-    def wait(self, plane: ControlPlane) -> dict[str, float]:
-        while self._process.poll() is None:
-            plane.check()
-            time.sleep(0.1)
-        answer, _ = self._process.communicate()
-        if self._process.returncode != 0:
-            raise SystemExit(f"scale: not all pods were seen; logs: {FOLDER}")
-        return dict(json.loads(answer))
 
 
 def running_jobs(kube: Kube, namespace: str) -> int:
@@ -164,36 +63,6 @@ def run_jobs(bench: Bench, namespace: str, jobs: list[dict[str, Any]]) -> dict[s
         lambda: running_jobs(bench.kube, namespace) == len(jobs),
     )
     return seen
-
-
-def named(item: dict[str, Any]) -> dict[str, str]:
-    return {key: item["metadata"][key] for key in ("name", "uid")}
-
-
-def size_of(value: object) -> int:
-    return len(json.dumps(value, separators=(",", ":")))
-
-
-def write_template(kube: Kube, namespace: str) -> tuple[int, int]:
-    """One of the operator's pods, for the writer of the same bytes, which spreads them itself.
-
-    Returns the bytes of the pod and of the operator's managedFields, without what others added.
-    """
-    pod = kube.list("pods", namespace, limit="1")[0]
-    metadata = {key: pod["metadata"][key] for key in ("labels", "ownerReferences")}
-    # The job will be gone by then, and the garbage collector would take the pods away.
-    stays = kube.create("configmaps", "same", {"metadata": {"name": pod["metadata"]["name"]}})
-    for owner in metadata["ownerReferences"]:
-        owner.update(apiVersion="v1", kind="ConfigMap", **named(stays))
-    place = pod["spec"]["nodeName"]
-    spec = {
-        key: value for key, value in pod["spec"].items() if key not in ("tolerations", "nodeName")
-    }
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    TEMPLATE.write_text(json.dumps(body).replace(place, "@NODE@"))
-    managed = pod["metadata"]["managedFields"]
-    ours = [entry for entry in managed if entry["manager"].startswith("paceline")]
-    return size_of(body), size_of(ours)
 
 
 def measure_jobs(bench: Bench, audit: Audit) -> None:
@@ -301,28 +170,6 @@ def measure_operator(bench: Bench) -> None:
     plane.forget(operator)
 
 
-def measure_writers(bench: Bench) -> None:
-    sizes = bench.sizes
-    jobs = min(sizes.jobs, WRITTEN_JOBS)
-    pods = jobs * sizes.pods
-    bare = FOLDER / "bare-pod.json"
-    template = job("bare", 1, 2)["spec"]["roles"][0]["template"]
-    bare.write_text(
-        json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": template["spec"]})
-    )
-    for side, file in (("same", TEMPLATE), ("bare", bare)):
-        observer = Observer(side, pods, "created")
-        command: list[str | Path] = [BIN / "gang_writes", "--namespace", side]
-        command += ["--jobs", str(jobs)]
-        command += ["--pods", str(sizes.pods), "write", "--template", str(file)]
-        subprocess.run([*command, "--nodes", str(sizes.nodes)], check=True)
-        seconds = observer.wait(bench.plane)["created_s"]
-        what = "writer of the same bytes" if side == "same" else "writer of bare pods"
-        bench.row(what, f"{side}_pods_per_s", pods / seconds, "pods/s")
-        times = pods / seconds / bench.result["pods_per_s"]
-        bench.row("the operator's time over that of the " + what, f"times_{side}", times, "")
-
-
 def built_tools() -> str:
     return subprocess.run(
         [ROOT / "tests" / "cluster" / "build-tools", "--with-kwok"],
@@ -365,12 +212,13 @@ def measure(plane: ControlPlane, sizes: Sizes, idle_s: int) -> int:
     os.environ["KUBECONFIG"] = str(kube.kubeconfig)
     bench = Bench(plane, kube, sizes, idle_s)
     install(kube, plane.tools)
-    for name in ("many", "large", "same", "bare"):
+    for name in ("many", "large", "same", "bare", "batch"):
         kube.create("namespaces", "", {"metadata": {"name": name}})
     create_all(kube, "nodes", "", [node(index) for index in range(sizes.nodes)])
     print(f"{sizes.nodes} nodes after {time.monotonic() - began:.0f} s", flush=True)
     measure_operator(bench)
     measure_writers(bench)
+    measure_job_controller(bench)
     result = {
         "bench": "scale",
         "ratio": round(1 / bench.result["times_same"], 3),

@@ -33,6 +33,7 @@ GROUPS = {
     "trainingjobs": JOBS,
     "leases": "/apis/coordination.k8s.io/v1",
     "deployments": "/apis/apps/v1",
+    "jobs": "/apis/batch/v1",
     "daemonsets": "/apis/apps/v1",
     "horizontalpodautoscalers": "/apis/autoscaling/v2",
     "nodefabrics": JOBS,
