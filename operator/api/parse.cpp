@@ -261,6 +261,29 @@ void read_network(const nlohmann::json& value, Network& network, FieldErrors& er
   reader.finish();
 }
 
+void read_topology(const nlohmann::json& value, Spec& spec, FieldErrors& errors) {
+  ObjectReader reader(value, "spec.topology", errors);
+  const auto level = [&reader](std::string_view key) -> std::optional<TopologyLevel> {
+    const auto i = reader.one_of(key, {kTopologyLevels.begin(), kTopologyLevels.end()});
+    return i ? std::optional(static_cast<TopologyLevel>(*i)) : std::nullopt;
+  };
+  spec.required_topology = level("required");
+  spec.preferred_topology = level("preferred");
+  if (spec.required_topology && spec.preferred_topology >= spec.required_topology)
+    reader.error("preferred", reader.find("preferred"), "is not closer than required",
+                 "write a level closer than required, or remove it");
+  if (const auto time = reader.duration("preferredTimeout")) {
+    spec.preferred_timeout = *time;
+    const nlohmann::json* written = reader.find("preferredTimeout");
+    if (reader.find("preferred") == nullptr)
+      reader.error("preferredTimeout", written, "limits a wait that no field asks for",
+                   "write preferred: Leaf beside it, or remove it");
+    if (*time < std::chrono::seconds(1))
+      reader.error("preferredTimeout", written, "is too short", "write at least 1s");
+  }
+  reader.finish();
+}
+
 void read_spec(const nlohmann::json& value, Spec& spec, FieldErrors& errors) {
   ObjectReader reader(value, "spec", errors);
   if (const nlohmann::json* framework =
@@ -283,12 +306,8 @@ void read_spec(const nlohmann::json& value, Spec& spec, FieldErrors& errors) {
   }
   if (const nlohmann::json* network = reader.find("network"))
     read_network(*network, spec.network, errors);
-  if (const nlohmann::json* topology = reader.find("topology")) {
-    ObjectReader levels(*topology, "spec.topology", errors);
-    if (const auto i = levels.one_of("required", {kTopologyLevels.begin(), kTopologyLevels.end()}))
-      spec.required_topology = static_cast<TopologyLevel>(*i);
-    levels.finish();
-  }
+  if (const nlohmann::json* topology = reader.find("topology"))
+    read_topology(*topology, spec, errors);
   if (const auto i = reader.one_of("successPolicy", {"AllRanks", "RankZero"})) {
     spec.success_policy = *i == 0 ? SuccessPolicy::kAllRanks : SuccessPolicy::kRankZero;
   }

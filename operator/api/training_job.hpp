@@ -146,6 +146,9 @@ struct Spec {
   Network network;
   // spec.topology.required: no placement crosses a domain of this level
   std::optional<TopologyLevel> required_topology;
+  // spec.topology.preferred: a job that could run waits so long for one domain of this level
+  std::optional<TopologyLevel> preferred_topology;
+  std::chrono::nanoseconds preferred_timeout = std::chrono::minutes(5);
   SuccessPolicy success_policy = SuccessPolicy::kAllRanks;
   bool suspend = false;
   std::optional<std::chrono::nanoseconds> active_deadline;

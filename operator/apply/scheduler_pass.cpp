@@ -82,13 +82,14 @@ std::vector<std::string> Controller::SchedulerPass::run(std::unique_lock<std::mu
               [this, more = pods](const observe::JobView& view) { want_growth(view, more); });
   }
   if (!(input_.queued.empty() && input_.growing.empty()) && !uncertain_) {
+    const WallTime asked = input_.now;
     lock.unlock();
     plan::PassNotes notes;
     plan::SchedulerOutput output = plan::schedule(std::move(input_), &notes);
     lock.lock();
     controller_.order_ = std::move(notes.order);
     controller_.passed_at_ = controller_.parts_.clock.wall();
-    take_answers(std::move(output));
+    take_answers(std::move(output), asked);
   }
   return std::move(wake_);
 }
@@ -313,6 +314,13 @@ void Controller::SchedulerPass::queue(const observe::JobView& job) {
   const auto& elastic = job.job.spec.elastic;
   if (elastic && look_at_kueue(controller_.parts_.stores, job).queue.empty())
     gang.elastic = {elastic->role, elastic->min_replicas};
+  if (const auto& level = job.job.spec.preferred_topology; level && !gang.by_other) {
+    // It may lie in the future if the clock was set back.
+    const WallTime since = std::min(state.memory.could_run_since.value_or(input_.now), input_.now);
+    const WallTime until = since + job.job.spec.preferred_timeout;
+    if (until > input_.now)
+      gang.preferred = {*level, until, state.memory.could_run_since.has_value()};
+  }
   input_.queued.push_back(std::move(gang));
 }
 
@@ -340,7 +348,7 @@ bool Controller::SchedulerPass::note_grow(plan::Memory& memory, const std::strin
   return true;
 }
 
-void Controller::SchedulerPass::take_answers(plan::SchedulerOutput output) {
+void Controller::SchedulerPass::take_answers(plan::SchedulerOutput output, WallTime asked) {
   // Meanwhile a job may have been deleted, or may no longer wait.
   const auto waiting_job = [this](const std::string& uid) -> JobState* {
     const auto state = controller_.states_.find(uid);
@@ -363,6 +371,7 @@ void Controller::SchedulerPass::take_answers(plan::SchedulerOutput output) {
     JobState* state = waiting_job(uid);
     if (state == nullptr) continue;
     plan::Memory& memory = state->memory;
+    if (waiting.until && !memory.could_run_since) memory.could_run_since = asked;
     const bool news = note_grow(memory, uid, output);
     if (!news && memory.waiting == waiting) continue;
     memory.waiting = std::move(waiting);

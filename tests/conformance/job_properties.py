@@ -272,6 +272,16 @@ CASES: dict[str, Case] = {
         "PodGroup", "Native", test="test_backend_says_who_chooses_the_nodes"
     ),
     "topology.required": Case("Leaf", "Zone", test="test_required_leaf_is_waited_for"),
+    "topology.preferred": Case(
+        "Leaf", "Zone", changes=ALWAYS, test="test_preferred_leaf_is_waited_for_within_a_limit"
+    ),
+    "topology.preferredTimeout": Case(
+        "1h",
+        "1s",
+        changes=ALWAYS,
+        test="test_preferred_leaf_is_waited_for_within_a_limit",
+        needs={"topology": {"preferred": "Leaf"}},
+    ),
     "failurePolicy.maxRestarts": Case(
         7, 0, changes=QUEUED, look=setting("MAX_RESTARTS"), seen=("7", "0")
     ),

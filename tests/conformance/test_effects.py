@@ -516,3 +516,42 @@ def test_required_leaf_is_waited_for(kube: Kube) -> None:
     drop(handle)
     for node in ("effects-5", "effects-6"):
         put_under(node, None)
+
+
+def test_preferred_leaf_is_waited_for_within_a_limit(kube: Kube) -> None:
+    """One of the two nodes of a leaf is full, and all others are under no leaf."""
+    name = "kubernetes.io/hostname"
+    for node in ("effects-5", "effects-6"):
+        labels = {"paceline.dev/leaf": "left", name: node}
+        kube.patch("nodes", "", node, {"metadata": {"labels": labels}})
+
+    def using(cpu: str, **spec: Any) -> Object:
+        containers = [{"resources": {"requests": {"cpu": cpu}}}]
+        return {"template": {"spec": {"containers": containers, **spec}}}
+
+    full = using("60", nodeSelector={name: "effects-5"})
+    holder = started(kube, "fills", roles=[{"replicas": 1, **full}])
+    handles = {}
+    for job, limit in (("choosy", None), ("patient", "1h")):
+        topology = {"preferred": "Leaf", **({"preferredTimeout": limit} if limit else {})}
+        change = {
+            "roles": [using("10")],
+            "scheduling": {"podsPerNode": 1},
+            "topology": topology,
+        }
+        handles[job] = create(kube, job, merged(BASE["spec"], change))
+        handles[job].wait_condition("Placed", "False", "WaitingForCloserNodes", timeout=60)
+    words = handles["choosy"].condition("Placed")["message"]
+    assert "the roomiest takes 1; waits for one leaf until " in words, words
+    kube.patch("trainingjobs", SPACE, "choosy", {"spec": {"topology": {"preferredTimeout": "1s"}}})
+    wait_pods(handles["choosy"], "it has waited for long enough", 2)
+    assert {pin_of(pod) for pod in handles["choosy"].pods()} != {"effects-5", "effects-6"}
+    assert handles["patient"].pods() == []
+    drop(holder)
+    wait_pods(handles["patient"], "the leaf has room", 2)
+    assert handles["patient"].status["placement"]["where"] == "2 nodes in leaf left"
+    for handle in handles.values():
+        drop(handle)
+    for node in ("effects-5", "effects-6"):
+        gone = {"paceline.dev/leaf": None, name: None}
+        kube.patch("nodes", "", node, {"metadata": {"labels": gone}})

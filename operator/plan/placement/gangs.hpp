@@ -28,6 +28,13 @@ struct Elasticity {
   int fewest = 1;        // pods
 };
 
+/// From when a gang could run, it waits until then for one domain of this level.
+struct Preference {
+  Level level = Level::kLeaf;
+  WallTime until{};
+  bool waits = false;  // an earlier pass found that it could run
+};
+
 struct QueuedGang {
   std::string id;  // job UID
   std::string name;
@@ -43,6 +50,7 @@ struct QueuedGang {
   bool by_other = false;        // another scheduler chooses its nodes: it needs quota only
   std::vector<Held> held = {};  // by its placeholders; free for this gang, and for those before it
   std::optional<Elasticity> elastic = std::nullopt;
+  std::optional<Preference> preferred = std::nullopt;
 };
 
 /// A running gang that wants more pods of one role.
@@ -92,6 +100,8 @@ struct SchedulerInput {
 struct Waiting {
   std::string reason;  // WaitingForRoom, TooLarge, GpuDirectNotReady, QuotaExceeded, Preempting
   std::string message;
+  // of a gang that waits for a domain of the level that it prefers: when it stops to wait for that
+  std::optional<WallTime> until = std::nullopt;
   bool operator==(const Waiting&) const = default;
 };
 

@@ -3,6 +3,7 @@
 // that the scheduler found for the whole gang.
 #include <algorithm>
 
+#include "common/base/timestamp.hpp"
 #include "common/contract/injection.hpp"
 #include "operator/api/template/containers.hpp"
 #include "operator/plan/policies/policies.hpp"
@@ -70,6 +71,14 @@ bool refused_twice(Planner& planner) {
   planner.out.queued = false;
   planner.wake_after(left);
   return true;
+}
+
+/// Says until when a job that could run waits for a closer domain.
+Waiting told_of_limit(Waiting waiting) {
+  if (waiting.until)
+    waiting.message += " until " + format_time(*waiting.until) +
+                       ", then starts where there is room (spec.topology.preferredTimeout)";
+  return waiting;
 }
 
 /// Records the placement that the scheduler found. `sizes`: the replicas of each role.
@@ -140,14 +149,17 @@ void queue_up(Planner& planner) {
   planner.out.drop_admission = memory.admission && sizes.empty();
   if (!sizes.empty()) return take_place(planner, sizes);
   if (memory.waiting) {
+    const auto until = memory.waiting->until.value_or(WallTime::max());
+    if (memory.waiting->until && until > planner.now()) planner.wake_after(until - planner.now());
     // Also once after the last exclusion has ended.
-    if (api::requires_gpu_direct(planner.spec) || memory.volumes_open ||
+    if (until <= planner.now() || api::requires_gpu_direct(planner.spec) || memory.volumes_open ||
         !excluded_nodes(planner.status(), planner.now() - 2 * kLookAgain).empty()) {
-      // Agents die and return, volumes come and go, and exclusions end, without an event.
+      // Limits pass, agents die and return, volumes come and go, and exclusions end, without an
+      // event.
       planner.out.look_again = true;
       planner.wake_after(kLookAgain);
     }
-    Waiting told = told_of_growth(planner, *memory.waiting);
+    Waiting told = told_of_growth(planner, told_of_limit(*memory.waiting));
     planner.set(status::kPlaced, false, told.reason, std::move(told.message));
     if (memory.waiting->reason == "QuotaExceeded")
       planner.set(status::kQuotaReserved, false, "QuotaExceeded", memory.waiting->message);

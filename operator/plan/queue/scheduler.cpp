@@ -18,6 +18,7 @@ namespace {
 using observe::Resources;
 
 constexpr const char* kWaitingForRoom = "WaitingForRoom";
+constexpr const char* kWaitingForCloserNodes = "WaitingForCloserNodes";
 
 class Pass {
  public:
@@ -78,8 +79,33 @@ class Pass {
   }
 
   void consider(const QueuedGang& gang) {
+    if (gang.preferred && prefers_to_wait(gang)) return;
     if (!gang.elastic) return consider_size(gang);
     if (!start_elastic(gang)) consider_size(with_size(gang, gang.elastic->fewest));
+  }
+
+  /// Starts the gang in one domain of the level that it prefers, or has it wait for one from when
+  /// it could run elsewhere. False: it is to be considered as a gang without preference.
+  bool prefers_to_wait(const QueuedGang& gang) {
+    if (blocked_.contains(gang.ns) || !quota_refusal(gang, input_.quotas[gang.ns]).empty())
+      return false;
+    const auto& [level, until, waits] = *gang.preferred;
+    const QueuedGang least = gang.elastic ? with_size(gang, gang.elastic->fewest) : gang;
+    if (!waits &&
+        std::ranges::any_of(failures_, [&](const Failure& one) { return one.is_of(least); }))
+      return false;
+    QueuedGang close = gang;
+    close.required = level;
+    const std::string why = start(close);
+    if (why.empty()) return true;
+    // A level that could never hold it, or whose domains no label names, is not worth a wait.
+    if (!fits(close, whole_)) return false;
+    // It let other gangs take the room elsewhere, so it does not preempt them before its limit.
+    if (!waits && !fits(least, input_.rooms)) return false;
+    output_.waiting.insert_or_assign(
+        gang.id, Waiting{kWaitingForCloserNodes,
+                         why + "; waits for one " + std::string(noun(level, false)), until});
+    return true;
   }
 
   /// Starts the gang in the largest size that has room. False: not even the smallest has.

@@ -11,6 +11,9 @@
 // An elastic gang starts in the largest size that has room when it is its turn. It waits, reserves
 // and preempts in its smallest size only. Running gangs that want to grow get what is left when the
 // whole queue was considered, so they delay no waiting gang. Then they ask for nodes, too.
+//
+// A gang that prefers a level of the network, and could run elsewhere, waits for one domain of that
+// level until its limit. Meanwhile it reserves, preempts and asks for nothing: later gangs go on.
 #pragma once
 
 #include <cstddef>

@@ -183,7 +183,9 @@ TEST(Suspend, WhateverTheGangIsMadeWithCountsAsAnEdit) {
 TEST(Suspend, AnEditOfALimitThatMayChangeWhileItRunsStopsNothing) {
   JobBench bench;
   bench.run();
-  bench.change_spec({{"activeDeadline", "9h"}, {"ttlAfterFinished", "1h"}});
+  bench.change_spec({{"activeDeadline", "9h"},
+                     {"ttlAfterFinished", "1h"},
+                     {"topology", {{"preferred", "Leaf"}, {"preferredTimeout", "1h"}}}});
   bench.settle();
   EXPECT_EQ(bench.status().phase, "Running");
 }

@@ -19,6 +19,7 @@ TEST(Parse, FillsInDefaults) {
   EXPECT_EQ(job->spec.failure_policy.max_restarts, 3);
   EXPECT_EQ(job->spec.failure_policy.grace_period, std::chrono::seconds(30));
   EXPECT_EQ(job->spec.scheduling.gang_timeout, std::chrono::minutes(2));
+  EXPECT_EQ(job->spec.preferred_timeout, std::chrono::minutes(5));
   EXPECT_EQ(job->spec.managed_by, "paceline.dev/operator");
   EXPECT_FALSE(job->spec.active_deadline.has_value());
   EXPECT_EQ(api::queue_of(*job), "research");
@@ -40,6 +41,7 @@ TEST(Parse, ReadsEveryField) {
                           {"loader", "Auto"},
                           {"optimizer", "Disabled"}};
   spec["network"] = {{"gpuDirect", "Preferred"}};
+  spec["topology"] = {{"required", "Zone"}, {"preferred", "Leaf"}, {"preferredTimeout", "10m"}};
   spec["successPolicy"] = "RankZero";
   spec["suspend"] = true;
   spec["activeDeadline"] = "24h";
@@ -63,6 +65,9 @@ TEST(Parse, ReadsEveryField) {
   EXPECT_EQ(job->spec.acceleration.features[api::Feature::kLoader], "Auto");
   EXPECT_EQ(job->spec.acceleration.features[api::Feature::kOptimizer], "Disabled");
   EXPECT_EQ(job->spec.network.gpu_direct, api::GpuDirect::kPreferred);
+  EXPECT_EQ(job->spec.required_topology, api::TopologyLevel::kZone);
+  EXPECT_EQ(job->spec.preferred_topology, api::TopologyLevel::kLeaf);
+  EXPECT_EQ(job->spec.preferred_timeout, std::chrono::minutes(10));
   EXPECT_EQ(job->spec.success_policy, api::SuccessPolicy::kRankZero);
   EXPECT_TRUE(job->spec.suspend);
   EXPECT_EQ(job->spec.active_deadline, std::chrono::hours(24));
@@ -115,6 +120,16 @@ TEST(Parse, NamesFieldValueAndRemedy) {
       {"/spec/network",
        {{"gpuDirect", "Off"}},
        "spec.network.gpuDirect: \"Off\" is not known; write one of Required, Preferred, Disabled"},
+      {"/spec/topology",
+       {{"required", "Leaf"}, {"preferred", "Spine"}},
+       "spec.topology.preferred: \"Spine\" is not closer than required; write a level closer"},
+      {"/spec/topology",
+       {{"preferredTimeout", "5m"}},
+       "spec.topology.preferredTimeout: \"5m\" limits a wait that no field asks for; write "
+       "preferred: Leaf beside it, or remove it"},
+      {"/spec/topology",
+       {{"preferred", "Leaf"}, {"preferredTimeout", "0s"}},
+       "spec.topology.preferredTimeout: \"0s\" is too short; write at least 1s"},
       {"/spec/network", {{"transport", "RDMA"}}, "spec.network.transport: is an unknown field"},
       {"/metadata/name", "1digits", "metadata.name: \"1digits\" cannot name a job"},
       {"/kind", "PyTorchJob", "kind: \"PyTorchJob\" is not known; write TrainingJob"},

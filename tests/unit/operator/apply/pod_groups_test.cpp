@@ -400,6 +400,8 @@ json parsed_errors(const json& spec) {
 TEST(Backend, RefusesWhatOnlyPacelinesPlacementObeys) {
   json spec = kVolcano;
   EXPECT_EQ(parsed_errors(spec), json::array());
+  spec["topology"] = {{"preferred", "Leaf"}};
+  EXPECT_EQ(parsed_errors(spec), json::array()) << "a wish that is not read refuses no job";
   spec["topology"] = {{"required", "Leaf"}};
   spec["scheduling"]["podsPerNode"] = 1;
   EXPECT_EQ(parsed_errors(spec), json({"spec.topology.required", "spec.scheduling.podsPerNode"}));
