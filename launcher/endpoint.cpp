@@ -6,6 +6,9 @@
 #include <thread>
 #include <utility>
 
+#include "common/base/printable.hpp"
+#include "common/contract/warnings.hpp"
+#include "common/json/fields.hpp"
 #include "common/telemetry/metrics/text_sink.hpp"
 
 namespace paceline::launcher {
@@ -14,6 +17,11 @@ namespace {
 // Kubernetes gives the pod that had a port of the node before as long to end.
 constexpr std::chrono::seconds kPortIsFreed{30};
 constexpr std::chrono::milliseconds kPortInterval{200};
+constexpr std::size_t kLongestName = 253;  // of a Kubernetes object
+
+summary::HttpAnswer refusal(int status, const std::string& why) {
+  return {status, "text/plain; charset=utf-8", why + "\n"};
+}
 
 bool same_secret(const std::string& a, const std::string& b) {
   if (a.size() != b.size()) return false;
@@ -88,6 +96,22 @@ void put_flops(telemetry::TextSink& sink, const telemetry::Labels& job,
   sink.value(job, *share);
 }
 
+summary::HttpAnswer take_warning(const EndpointState& state, const std::string& body) {
+  if (!state.warn) return refusal(404, "only the launcher of node rank 0 takes warnings: ask it");
+  const auto object = nlohmann::json::parse(body, nullptr, false);
+  std::string problem;
+  std::vector<std::string> nodes;
+  JsonFields fields(object, problem);
+  for (const auto& node : fields.array("nodes", contract::kMostWarnedNodes)) {
+    if (!node.is_string() || node.get_ref<const std::string&>().size() > kLongestName)
+      return refusal(400, "nodes: give names of nodes, each of at most 253 characters");
+    nodes.push_back(printable(node.get<std::string>()));
+  }
+  if (!problem.empty()) return refusal(400, problem);
+  state.warn(nodes);
+  return {200, "application/json", "{}\n"};
+}
+
 std::string metrics(const EndpointState& state) {
   using telemetry::MetricType;
   telemetry::TextSink sink;
@@ -148,14 +172,15 @@ std::optional<summary::HttpAnswer> answer_without_state(const Config& config,
                                                         const summary::HttpRequest& request) {
   const std::string& path = request.path;
   const bool traced = traces != nullptr && traces::TraceService::serves(path);
-  if (request.method != "GET" && !traced)
-    return summary::HttpAnswer{405, "text/plain; charset=utf-8", "only GET is served here\n"};
+  const bool warned = path == contract::kWarningsPath;
+  if (request.method != (warned ? "POST" : "GET") && !traced)
+    return refusal(405, warned ? "only POST is served here" : "only GET is served here");
   if (path == "/healthz") return summary::HttpAnswer{200, "text/plain; charset=utf-8", "ok\n"};
   if (path == "/metrics") return std::nullopt;
-  if (path != "/v1/summary" && path != "/v1/stacks" && !traced) return summary::HttpAnswer{};
+  if (path != "/v1/summary" && path != "/v1/stacks" && !warned && !traced)
+    return summary::HttpAnswer{};
   if (!same_secret(request.authorization, "Bearer " + config.token))
-    return summary::HttpAnswer{401, "text/plain; charset=utf-8",
-                               "show the job's token: Authorization: Bearer <token>\n"};
+    return refusal(401, "show the job's token: Authorization: Bearer <token>");
   if (traced) return traces->answer(request);
   return std::nullopt;
 }
@@ -164,6 +189,7 @@ summary::HttpAnswer answer_request(const EndpointState& state,
                                    const summary::HttpRequest& request) {
   if (auto answer = answer_without_state(*state.config, state.traces, request))
     return *std::move(answer);
+  if (request.path == contract::kWarningsPath) return take_warning(state, request.body);
   if (request.path == "/metrics")
     return {200, std::string(telemetry::kTextContentType), metrics(state)};
   if (request.path == "/v1/stacks" && state.stacks != nullptr)

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The launcher's HTTP endpoint, and its answers. /healthz and /metrics need no credentials;
-// /v1/summary, /v1/stacks and what `paceline trace` asks for need the job's token.
+// /v1/summary, /v1/stacks and what `paceline trace` asks for need the job's token. So does
+//
+//   POST /v1/warnings   {nodes}: these may soon be lost, so the ranks save (Gang::warn). The caller
+//                       repeats it while that is so.
 //
 // Endpoint borrows config, collector and clock. One thread: the event loop's. The answers are pure,
 // apart from reading the collector and from requests for traces.
@@ -12,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "common/telemetry/collector.hpp"
 #include "launcher/config.hpp"
@@ -38,6 +42,7 @@ struct EndpointState {
   summary::JobState state;
   telemetry::JobSummary summary;
   const std::map<int, std::string>* stacks = nullptr;  // that were captured last, by rank
+  std::function<void(const std::vector<std::string>& nodes)> warn = {};  // empty on other launchers
 };
 
 /// `gang` and `goodput` are null on other pods than node rank 0's: they know their own state only.

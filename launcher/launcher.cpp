@@ -105,7 +105,7 @@ class Launcher::Impl {
   void join();
   void stop_when_heard();
   telemetry::JobSummary folded(telemetry::Span span) const;
-  EndpointState state() const;
+  EndpointState state();
 
   const Config config_;
   const frameworks::Environment environment_;
@@ -277,8 +277,7 @@ void Launcher::Impl::tick() {
   });
 }
 
-// Node rank 0 stops last: all members have heard the end and the agent has the findings, or it is
-// late.
+// Node rank 0 stops last: when all members and the agent have heard of the end, or it is late.
 void Launcher::Impl::stop_when_heard() {
   const bool heard = !server_ || !server_->gang().finished() || server_->all_gone();
   if (clock_.steady() < stop_by_ && !(heard && agent_.reported())) return;
@@ -378,7 +377,7 @@ telemetry::JobSummary Launcher::Impl::folded(telemetry::Span span) const {
   return telemetry::fold(server_ ? server_->gang().ranks() : collector_.summaries(), span);
 }
 
-EndpointState Launcher::Impl::state() const {
+EndpointState Launcher::Impl::state() {
   const rendezvous::Gang* gang = server_ ? &server_->gang() : nullptr;
   EndpointState state{
       .ranks = agent_.served_here(),
@@ -387,6 +386,7 @@ EndpointState Launcher::Impl::state() const {
       .summary = folded(telemetry::Span::kWindow),
       .stacks = gang != nullptr ? &gang->stacks() : &stacks_.stacks()};
   if (watch_) state.state.findings = watch_->findings();
+  if (server_) state.warn = [this](const auto& nodes) { server_->warn(nodes); };
   return state;
 }
 

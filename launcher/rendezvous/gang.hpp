@@ -20,7 +20,8 @@
 // before the rank that it lost. If a rank reports that it lost a peer, the gang waits a short time
 // for that peer's own failure before it stops all ranks.
 //
-// A member that was asked to end may ask that all ranks save at one step before (gang/saving.cpp).
+// A member that was asked to end may ask that all ranks save at one step before. The operator asks
+// for the same when a node may soon be lost (gang/saving.cpp).
 //
 // Every event costs the same however large the gang is, except those that concern all members.
 //
@@ -66,6 +67,9 @@ inline constexpr std::chrono::seconds kPeerFailureGrace{3};
 /// Members that fail alone within this time after each other have one cause (storage, a server that
 /// hangs), which costs one restart.
 inline constexpr std::chrono::seconds kOneCause{10};
+
+/// A warning of a node that was not repeated for so long is over: the next one counts as another.
+inline constexpr std::chrono::minutes kWarningLapses{10};
 
 using ConnectionId = std::uint64_t;
 
@@ -165,6 +169,9 @@ class Gang {
   bool stacks_complete() const { return stacks_awaited_.empty(); }
   /// Asks all members for a kernel window of their ranks.
   GangActions open_window();
+  /// These nodes may soon be lost: the ranks save at one step and train on, once for each warning.
+  /// Call it again while a warning lasts: one that comes too early for a save is taken then.
+  GangActions warn(const std::vector<std::string>& nodes, SteadyTime now);
   /// The ranks hang, and this one is to blame as far as known: the gang restarts as after a
   /// failure.
   GangActions end_hang(int rank, const std::string& text, SteadyTime now);
@@ -197,7 +204,7 @@ class Gang {
     std::string what;
   };
 
-  /// Under way, or over while the members that were asked to end do so. One in an attempt.
+  /// Under way, or over while the members that were asked to end do so.
   struct Saving {
     SteadyTime began;
     std::set<ConnectionId> awaited;       // whose answers are missing
@@ -206,12 +213,15 @@ class Gang {
     std::int64_t step = -1;               // at which ranks have saved
     int ranks = 0;                        // that can save
     int saved = 0;                        // that have
+    int gone = 0;                         // that have exited then, although they were to go on
+    std::vector<std::string> warned{};    // nodes; empty: a member ends after the save
     std::vector<int> done{};              // node ranks whose processes exited with 0 meanwhile
     bool ended = false;
   };
 
   void save(Member& member, const Save& save, SteadyTime now);
   void begin_save(const Member& member, SteadyTime now);
+  void hold_ranks(std::vector<std::string> warned, SteadyTime now);
   void go_on_saving(SteadyTime now);
   void end_save(SteadyTime now);
   void forget_in_save(ConnectionId id, SteadyTime now);
@@ -330,6 +340,7 @@ class Gang {
   std::set<ConnectionId> stacks_awaited_;
   std::optional<Saving> saving_;
   std::optional<SavedStep> saved_;
+  std::map<std::string, SteadyTime> warned_;  // nodes, and when the warning was last repeated
   GangActions actions_;
 };
 

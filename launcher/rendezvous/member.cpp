@@ -289,19 +289,26 @@ void Member::on_save(const Save& save, SteadyTime now) {
           Save{.word = save.word == SaveWord::kHold ? SaveWord::kReached : SaveWord::kSaved,
                .attempt = save.attempt}});
   } else if (save.word == SaveWord::kHold) {
-    if (!saving_since_) saving_since_ = now;
+    if (!saving_since_ && !save.go_on) saving_since_ = now;
     act(HoldRanks{attempt_});
   } else if (save.word == SaveWord::kAt) {
-    act(SaveRanks{save.step});
+    act(SaveRanks{save.step, save.go_on});
   } else if (save.word == SaveWord::kEnded && leaving_) {
     if (save.step < 0) return leave();
     leave("; all ranks saved at step " + std::to_string(save.step), SavedStep{attempt_, save.step});
+  } else if (save.word == SaveWord::kEnded) {
+    act(ReleaseRanks{});
   }
 }
 
-MemberActions Member::on_saved(std::int64_t step, int ranks, int saved) {
+MemberActions Member::on_saved(std::int64_t step, int ranks, int saved, int gone) {
   if (state_ == State::kRunning && link_ == Link::kUp)
-    act(SendMessage{Save{SaveWord::kSaved, attempt_, step, ranks, saved}});
+    act(SendMessage{Save{.word = SaveWord::kSaved,
+                         .attempt = attempt_,
+                         .step = step,
+                         .ranks = ranks,
+                         .saved = saved,
+                         .gone = gone}});
   return take();
 }
 

@@ -61,10 +61,14 @@ struct AskForWindow {};  // ask this replica's ranks for a kernel window
 struct HoldRanks {
   int attempt;
 };
-/// Ask them to save at the first step from this one on. The caller reports on_saved.
+/// Ask them to save at the first step from this one on. The caller reports on_saved. `go_on`: not
+/// before each rank has gone on to a later step, or has exited.
 struct SaveRanks {
   std::int64_t step;
+  bool go_on = false;
 };
+/// No rank has still to save, and none waits any longer.
+struct ReleaseRanks {};
 /// Fetch the rank table from another launcher; the caller reports on_table or on_no_table.
 struct FetchTable {
   int attempt;
@@ -90,8 +94,8 @@ struct Exit {
   Outcome outcome;
 };
 using MemberAction = std::variant<ConnectServer, DropServer, SendMessage, SendSummary, SendFailure,
-                                  SendStacks, AskForWindow, HoldRanks, SaveRanks, FetchTable,
-                                  StartRanks, PrepareRanks, StopRanks, LogLine, Exit>;
+                                  SendStacks, AskForWindow, HoldRanks, SaveRanks, ReleaseRanks,
+                                  FetchTable, StartRanks, PrepareRanks, StopRanks, LogLine, Exit>;
 using MemberActions = std::vector<MemberAction>;
 
 struct MemberConfig {
@@ -129,7 +133,7 @@ class Member {
   /// The launcher received SIGTERM or SIGINT. `can_save`: a rank here has said so.
   MemberActions on_terminate(const std::string& signal, bool can_save, SteadyTime now);
   /// Of SaveRanks: no rank here that can save has still to do so.
-  MemberActions on_saved(std::int64_t step, int ranks, int saved);
+  MemberActions on_saved(std::int64_t step, int ranks, int saved, int gone = 0);
   MemberActions on_tick(SteadyTime now);
 
   bool running() const { return state_ == State::kRunning; }

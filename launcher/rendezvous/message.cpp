@@ -111,7 +111,8 @@ json write(const OpenWindow& window) {
 json write(const Save& save) {
   return {{"type", "save"},          {"word", kSaveWords[static_cast<std::size_t>(save.word)]},
           {"attempt", save.attempt}, {"step", save.step},
-          {"ranks", save.ranks},     {"saved", save.saved}};
+          {"ranks", save.ranks},     {"saved", save.saved},
+          {"goOn", save.go_on},      {"gone", save.gone}};
 }
 
 int read_attempt(JsonFields& fields) {
@@ -186,6 +187,9 @@ Save read_save(JsonFields& fields) {
             .step = fields.integer("step", -1, kMostSaveStep),
             .ranks = static_cast<int>(fields.integer("ranks", 0, kMostRanks)),
             .saved = static_cast<int>(fields.integer("saved", 0, kMostRanks))};
+  // Launchers of earlier versions send neither of these.
+  save.go_on = fields.find("goOn") != nullptr && fields.boolean("goOn");
+  save.gone = fields.optional_integer("gone", 0, kMostRanks).value_or(0);
   const auto* const found = std::ranges::find(kSaveWords, fields.text("word", 32));
   if (found == kSaveWords.end()) {
     fields.note("word", "is no word of a save");

@@ -127,15 +127,15 @@ inline constexpr std::size_t kMostStack = 6 * 1024;
 struct OpenWindow {
   int attempt = 0;
 };
-/// How ranks come to save at one step before a replica ends (gang/saving.cpp). The words are in the
-/// order in which they are said.
+/// How ranks come to save at one step before a replica ends, or when one may soon be lost
+/// (gang/saving.cpp). The words are in the order in which they are said.
 enum class SaveWord {
   kAsk,      // member: this replica was asked to end, and its ranks can save
   kHold,     // server: which step have the ranks reached? They wait at their next one
   kReached,  // member: `step`, the newest of its ranks; -1 if none can save
   kAt,       // server: the ranks save at the first step from `step` on
   kSaved,    // member: `saved` of its `ranks` saved at `step`; no other of them is alive
-  kEnded     // server: all have answered, and replicas that were asked to end do so
+  kEnded     // server: all have answered; replicas that were asked to end do so, others train on
 };
 struct Save {
   SaveWord word = SaveWord::kAsk;
@@ -143,6 +143,8 @@ struct Save {
   std::int64_t step = -1;
   int ranks = 0;
   int saved = 0;
+  bool go_on = false;  // server: no replica ends, and ranks train on after they have saved
+  int gone = 0;        // member, of such a save: ranks that have saved and then exited
 };
 inline constexpr std::int64_t kMostSaveStep = 1LL << 53;
 

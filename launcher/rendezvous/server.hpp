@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -34,6 +35,7 @@ class Server {
   const Gang& gang() const { return gang_; }
   void capture_stacks() { perform(gang_.capture_stacks()); }
   void open_window() { perform(gang_.open_window()); }
+  void warn(const std::vector<std::string>& nodes) { perform(gang_.warn(nodes, clock_.steady())); }
   void end_hang(int rank, const std::string& text) {
     perform(gang_.end_hang(rank, text, clock_.steady()));
   }

@@ -59,7 +59,14 @@ Status RankSaves::begin_attempt() {
     std::error_code ignored;
     std::filesystem::remove(file, ignored);
   }
+  at_ = 0;
   return release();
+}
+
+Status RankSaves::save_at(std::int64_t step, bool go_on) {
+  at_ = step;
+  go_on_ = go_on;
+  return request_.ask(static_cast<std::uint64_t>(step), 1);
 }
 
 std::vector<std::filesystem::path> RankSaves::files() const {
@@ -94,13 +101,16 @@ std::int64_t RankSaves::newest() const {
 Progress RankSaves::progress() const {
   Progress progress;
   for (const Rank& rank : ranks()) {
-    const bool asked = rank.asked > 0;
+    // What a rank told of an earlier save lies below the step of this one.
+    const bool asked = rank.asked > at_;
     // One that has ended before it was asked has trained to its end.
     if (!rank.alive && !asked) continue;
     ++progress.ranks;
-    const bool saved = asked && (rank.saved || !rank.alive);
+    const bool later = rank.step >= rank.asked;
+    const bool saved = asked && (!rank.alive || (rank.saved && (later || !go_on_)));
     if (saved) {
       ++progress.saved;
+      if (go_on_ && !rank.alive && !later) ++progress.gone;
       progress.step = std::max(progress.step, rank.asked - 1);
     } else {
       progress.over = false;

@@ -24,6 +24,7 @@ namespace paceline::saving {
 struct Progress {
   int ranks = 0;
   int saved = 0;
+  int gone = 0;            // have saved, and exited before a later step
   std::int64_t step = -1;  // at which they saved; -1: none has
   bool over = true;        // none of them has still to save
 };
@@ -37,7 +38,8 @@ class RankSaves {
   Status begin_attempt();
   /// Ranks wait at their next step until `save_at` or `release`.
   Status hold() { return request_.ask(0, 1); }
-  Status save_at(std::int64_t step) { return request_.ask(static_cast<std::uint64_t>(step), 1); }
+  /// `go_on`: a rank is awaited until it has gone on to a later step, or has exited.
+  Status save_at(std::int64_t step, bool go_on = false);
   Status release() { return request_.ask(0, 0); }
 
   /// A rank that lives has said that it can save.
@@ -61,6 +63,8 @@ class RankSaves {
 
   traces::RequestFile request_;
   std::filesystem::path folder_;
+  std::int64_t at_ = 0;  // the step of the last save_at
+  bool go_on_ = false;
 };
 
 }  // namespace paceline::saving

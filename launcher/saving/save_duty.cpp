@@ -19,12 +19,13 @@ std::optional<rendezvous::Save> SaveDuty::take(const rendezvous::MemberAction& a
   if (std::holds_alternative<rendezvous::StartRanks>(action)) {
     saving_ = false;
     note(saves_->begin_attempt());
-  } else if (std::holds_alternative<rendezvous::StopRanks>(action)) {
+  } else if (std::holds_alternative<rendezvous::StopRanks>(action) ||
+             std::holds_alternative<rendezvous::ReleaseRanks>(action)) {
     saving_ = false;
     note(saves_->release());
   } else if (const auto* at = std::get_if<rendezvous::SaveRanks>(&action)) {
     saving_ = true;
-    note(saves_->save_at(at->step));
+    note(saves_->save_at(at->step, at->go_on));
   } else if (const auto* held = std::get_if<rendezvous::HoldRanks>(&action)) {
     return rendezvous::Save{
         .word = rendezvous::SaveWord::kReached, .attempt = held->attempt, .step = hold()};

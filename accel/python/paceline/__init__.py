@@ -66,11 +66,11 @@ def steps(batches: Iterable[Batch], *, first: int = 0) -> Iterator[Batch]:
 
 
 def save_requested(step: int = -1) -> bool:
-    """Whether to save a checkpoint now, because a pod of the job is about to go.
+    """Whether to save a checkpoint now, because a pod of the job goes or may soon be lost.
 
     Call it once after each step, on every rank. It returns True on all ranks after the same step,
-    once, and the ranks have `spec.failurePolicy.gracePeriod` to save together. The next call says
-    that the checkpoint is saved, and so does the end of the program.
+    once for each such cause. If a pod goes, the ranks have `spec.failurePolicy.gracePeriod` to save
+    together. The next call says that the checkpoint is saved, and so does the end of the program.
 
     Args:
         step: the program's own number of the step, which the job's status shows. It must grow, and

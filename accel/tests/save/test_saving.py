@@ -88,7 +88,32 @@ def test_the_next_question_says_that_the_checkpoint_is_saved(launcher: Launcher)
     assert rank.requested(5)
     assert launcher.told() == (5, 6, 0)
     assert not rank.requested(6)
-    assert launcher.told() == (5, 6, 1)
+    assert launcher.told() == (6, 6, 1)
+
+
+def test_a_rank_that_trains_on_saves_again_at_the_step_of_the_next_request(
+    launcher: Launcher,
+) -> None:
+    rank = saving.Saving()
+    launcher.ask(5)
+    assert rank.requested(5)
+    launcher.ask(0, 0)
+    assert not rank.requested(6)
+    launcher.ask(9)
+    assert [rank.requested(step) for step in (7, 8, 9, 10)] == [False, False, True, False]
+    assert launcher.told() == (10, 10, 1)
+
+
+def test_the_save_of_the_next_request_is_told_when_it_is_done(launcher: Launcher) -> None:
+    rank = saving.Saving()
+    launcher.ask(5)
+    assert rank.requested(5)
+    rank.saved()
+    launcher.ask(6)
+    assert rank.requested(6)
+    assert launcher.told() == (6, 7, 0)
+    rank.saved()
+    assert launcher.told() == (6, 7, 1)
 
 
 def test_saved_says_so_at_once(launcher: Launcher) -> None:

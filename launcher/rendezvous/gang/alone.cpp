@@ -43,6 +43,7 @@ void Gang::stop_alone(Member& member, SteadyTime now) {
                      std::to_string(config_.max_restarts)) +
       ", its replica restarts and the others go on");
   send(member.connection, Stop{attempt_});
+  forget_in_save(member.connection, now);
 }
 
 /// The place of a member that was lost is taken again while the gang runs.

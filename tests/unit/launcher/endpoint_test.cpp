@@ -107,5 +107,27 @@ TEST_F(EndpointTest, OnlyTheSummaryWantsTheToken) {
   EXPECT_EQ(answer_request(state, {"PUT", "/metrics", "", "x"}).status, 405);
 }
 
+TEST_F(EndpointTest, WarningsReachRankZerosLauncherOnly) {
+  const auto post = [&](const std::string& body, const std::string& token = "secret") {
+    return answer_request(state, {"POST", "/v1/warnings", "Bearer " + token, body});
+  };
+  const std::string names = R"({"nodes": ["node-a", "node-b"]})";
+  EXPECT_EQ(post(names).status, 404);
+  std::vector<std::string> warned;
+  state.warn = [&](const std::vector<std::string>& nodes) { warned = nodes; };
+  EXPECT_EQ(post(names, "secrex").status, 401);
+  EXPECT_EQ(get("/v1/warnings", "Bearer secret").status, 405);
+  for (const std::string& wrong :
+       {std::string("{"), std::string("{}"), std::string(R"({"nodes": [1]})"),
+        R"({"nodes": [")" + std::string(254, 'n') + R"("]})"}) {
+    EXPECT_EQ(post(wrong).status, 400) << wrong;
+    EXPECT_TRUE(warned.empty()) << wrong;
+  }
+  EXPECT_NE(post("{}").body.find("nodes"), std::string::npos);
+  EXPECT_EQ(post(names).status, 200);
+  EXPECT_EQ(warned, (std::vector<std::string>{"node-a", "node-b"}));
+  EXPECT_EQ(answer_request(state, {"POST", "/v1/summary", "Bearer secret", ""}).status, 405);
+}
+
 }  // namespace
 }  // namespace paceline::launcher

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <set>
 
+#include "launcher/summary/http_client.hpp"
 #include "tests/unit/launcher/launcher_process.hpp"
 
 namespace paceline::launcher {
@@ -55,6 +56,27 @@ struct LauncherSaves : LauncherProcess {
     for (int node = 0; node < nodes; ++node) start(node, more);
     ASSERT_TRUE(eventually([&] { return count("up-") == nodes; })) << log(0);
   }
+
+  /// Like start_all, and node rank 0 takes warnings.
+  void start_all_served(const std::map<std::string, std::string>& more = {}) {
+    auto served = more;
+    served["PACELINE_HTTP_LISTEN"] = "127.0.0.1:" + std::to_string(http.port());
+    for (int node = 0; node < nodes; ++node) start(node, node == 0 ? served : more);
+    ASSERT_TRUE(eventually([&] { return count("up-") == nodes; })) << log(0);
+  }
+
+  void warn() {
+    const auto answer = summary::exchange({{"127.0.0.1", http.port()}},
+                                          {.post = true,
+                                           .path = "/v1/warnings",
+                                           .body = R"({"nodes": ["node-a"]})",
+                                           .headers = {{"Authorization", "Bearer secret"}}},
+                                          seconds(10));
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ(answer->status, 200) << answer->body;
+  }
+
+  const net::HeldPort http{"127.0.0.1"};
 
   /// The step at which all ranks saved; "" if they did not, or at several.
   std::string common_step() const {
@@ -122,6 +144,34 @@ TEST_F(LauncherSaves, ARankThatFailsMeanwhileEndsTheWaitAndSpendsNoRestart) {
       << log(0);
   EXPECT_EQ(message(0)["restarts"], 0);
   EXPECT_FALSE(message(0).contains("checkpoint")) << "a rank that failed has not saved";
+}
+
+TEST_F(LauncherSaves, AWarningSavesAtOneStepAndADrainSavesAgainAtALaterOne) {
+  start_all_served();
+  warn();
+  ASSERT_TRUE(eventually([&] { return log(0).contains(" on all ranks, in "); })) << log(0);
+  EXPECT_TRUE(log(0).contains("the job may soon lose node-a")) << log(0);
+  const std::string first = common_step();
+  ASSERT_NE(first, "") << log(0);
+  EXPECT_EQ(count("term-"), 0) << "the ranks train on";
+  ::kill(running[1], SIGTERM);
+  EXPECT_EQ(wait(1), contract::kExitTerminated) << log(1);
+  const std::string second = common_step();
+  ASSERT_NE(second, "") << log(0);
+  EXPECT_GT(std::stoi(second), std::stoi(first));
+  EXPECT_EQ(std::to_string(message(1)["checkpoint"].value("lastStep", 0)), second) << message(1);
+}
+
+TEST_F(LauncherSaves, RanksThatExitAfterTheSaveOfAWarningStartAgain) {
+  start_all_served({{"SAVED", "exit"}, {"OTHERS", "exit"}});
+  warn();
+  for (int node = 0; node < nodes; ++node) EXPECT_EQ(wait(node), contract::kExitOk) << log(node);
+  const std::string step = common_step();
+  ASSERT_NE(step, "") << log(0);
+  for (int rank = 0; rank < nodes; ++rank)
+    EXPECT_EQ(slurp(dir / ("resumed-" + std::to_string(rank))), step) << log(0);
+  EXPECT_EQ(message(0)["restarts"], 0);
+  EXPECT_EQ(message(0)["attempt"], 1);
 }
 
 TEST_F(LauncherSaves, DisabledItEndsTheRanksAtOnce) {

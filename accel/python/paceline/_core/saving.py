@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves at the same step on all ranks before the job's pods go (docs/designs/ending.md).
+"""Saves at the same step on all ranks before the job's pods go, or when they soon may
+(docs/designs/ending.md).
 
 This process tells its step in a file of its own, and then looks at the launcher's request, which it
 has mapped. So the launcher either knows that this step is over, or has this rank wait in it until
@@ -37,7 +38,8 @@ class Saving:
         self._words: Sequence[int] = ()
         self._own = -1
         self._step = 0
-        self._asked = 0  # the step to save at + 1, once it was asked for
+        self._asked = 0  # the step of the last save + 1, once one was asked for
+        self._answered = 0  # the request that it answered
         self._saved = False
 
     def requested(self, step: int) -> bool:
@@ -46,14 +48,13 @@ class Saving:
             self._open()
         if not self._words:
             return False
-        if self._asked:
-            self.saved()
-            return False
+        self._saved = self._asked > 0
         self._step = max(self._step, step) if step >= 0 else self._step + 1
         self._tell()
         if not self._words[_ASKED] or not self._has_come():
             return False
         self._asked = self._step + 1
+        self._saved = False
         self._tell()
         return True
 
@@ -90,7 +91,11 @@ class Saving:
         while self._words[_ASKED]:
             step = self._words[_STEP]
             if step:
-                return self._step >= step
+                if step == self._answered or self._step < step:
+                    return False
+                # Requests of one attempt name ever later steps, so no other is like this one.
+                self._answered = step
+                return True
             if time.monotonic() > until:
                 say("the launchers have not agreed on a step to save at: this rank goes on")
                 self._words = ()

@@ -463,6 +463,24 @@ TEST_F(MemberTest, SigtermWaitsUntilRanksHaveSavedAndTheirGraceGoesOn) {
   EXPECT_EQ(find<Exit>(exited)->outcome.saved->step, 8);
 }
 
+TEST_F(MemberTest, AfterASaveOfAWarningRanksAreReleasedAndHaveTheirWholeGrace) {
+  run();
+  member.on_message(Save{.word = SaveWord::kHold, .attempt = 0, .go_on = true}, now);
+  const auto at =
+      member.on_message(Save{.word = SaveWord::kAt, .attempt = 0, .step = 8, .go_on = true}, now);
+  ASSERT_NE(find<SaveRanks>(at), nullptr);
+  EXPECT_TRUE(find<SaveRanks>(at)->go_on);
+  const auto told = member.on_saved(8, 2, 2, 1);
+  ASSERT_NE(said<Save>(told), nullptr);
+  EXPECT_EQ(said<Save>(told)->gone, 1);
+  const auto ended = member.on_message(Save{SaveWord::kEnded, 0, 8, 0, 0}, now);
+  EXPECT_NE(find<ReleaseRanks>(ended), nullptr);
+  EXPECT_EQ(find<StopRanks>(ended), nullptr);
+  const auto stopped = member.on_message(Stop{0}, now);
+  ASSERT_NE(find<StopRanks>(stopped), nullptr);
+  EXPECT_EQ(find<StopRanks>(stopped)->since, std::nullopt);
+}
+
 TEST_F(MemberTest, TheWaitForASaveEndsWithTheTimeTheServerARankAndASecondSignal) {
   const std::map<std::string, std::function<MemberActions(Member&)>> endings{
       {"time", [&](Member& m) { return m.on_tick(now + seconds(20)); }},

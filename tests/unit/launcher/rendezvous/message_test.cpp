@@ -116,6 +116,14 @@ TEST(Message, EveryKindSurvivesTheTrip) {
   EXPECT_EQ(save.step, 1LL << 40);
   EXPECT_EQ(save.ranks, 8);
   EXPECT_EQ(save.saved, 7);
+  EXPECT_FALSE(save.go_on);
+  const auto going_on = round_trip(Save{.word = SaveWord::kAt, .go_on = true, .gone = 3});
+  EXPECT_TRUE(going_on.go_on);
+  EXPECT_EQ(going_on.gone, 3);
+  const auto earlier =
+      parse_message(R"({"type":"save","word":"hold","attempt":4,"step":-1,"ranks":0,"saved":0})");
+  ASSERT_TRUE(earlier.has_value()) << earlier.error().message;
+  EXPECT_FALSE(std::get<Save>(*earlier).go_on);
   const auto captured = round_trip(CapturedStacks{4, {{6, "a\nb"}}});
   EXPECT_EQ(captured.attempt, 4);
   EXPECT_EQ(captured.ranks.at(0).rank, 6);
