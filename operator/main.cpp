@@ -13,6 +13,7 @@
 #include <CLI/CLI.hpp>
 
 #include "common/contract/labels.hpp"
+#include "common/contract/warnings.hpp"
 #include "common/http/beast/transport.hpp"
 #include "common/http/server/server.hpp"
 #include "common/kube/client/fail_point_api.hpp"
@@ -60,19 +61,27 @@ std::string random_bits() {
   return bits;
 }
 
-Result<std::string> fetch_summary(const std::string& ip, std::uint16_t port,
-                                  const std::string& token) {
+Result<std::string> fetch_summary(const apply::Launcher& launcher) {
   http::Endpoint endpoint;
-  endpoint.host = ip;
-  endpoint.port = std::to_string(port);
+  endpoint.host = launcher.ip;
+  endpoint.port = std::to_string(launcher.port);
   http::BeastOptions options;
   options.max_connections = 1;
   options.max_body_bytes = 1024 * 1024;  // a user's container sends it
+  const auto transport = http::make_beast_transport(endpoint, options);
   http::Request request;
-  request.target = "/v1/summary";
-  request.headers = {{"Authorization", "Bearer " + token}};
+  request.headers = {{"Authorization", "Bearer " + launcher.token}};
   request.timeout = std::chrono::milliseconds(1500);
-  auto answer = http::make_beast_transport(endpoint, options)->send(request, {});
+  if (!launcher.warned_nodes.empty()) {
+    http::Request warning = request;
+    warning.method = "POST";
+    warning.target = contract::kWarningsPath;
+    warning.body = nlohmann::json{{"nodes", launcher.warned_nodes}}.dump();
+    // A launcher of an earlier version refuses it, and one that is not reached is told again.
+    (void)transport->send(warning, {});
+  }
+  request.target = "/v1/summary";
+  auto answer = transport->send(request, {});
   if (!answer) return std::unexpected(answer.error());
   if (answer->status != 200)
     return fail(Code::kUnavailable, Origin::kHttp,

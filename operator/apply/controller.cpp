@@ -57,16 +57,16 @@ void Controller::subscribe() {
     if (freed) parts_.enqueue(kScheduleKey);
   });
   parts_.stores.nodes.subscribe([this](const auto& before, const auto& after) {
-    const bool same = before && after && before->ready == after->ready &&
-                      before->unschedulable == after->unschedulable &&
-                      before->allocatable == after->allocatable &&
-                      before->labels == after->labels && before->taints == after->taints;
+    const bool same_marks = before && after && before->unschedulable == after->unschedulable &&
+                            before->taints == after->taints;
+    const bool same = same_marks && before->ready == after->ready &&
+                      before->allocatable == after->allocatable && before->labels == after->labels;
     if (!before && after && marks_nodes())
       parts_.enqueue(kNodeKey + after->meta.name);  // a new node object may lack its marks
     if (same) return;
     parts_.enqueue(kScheduleKey);
     const std::string& name = (after ? *after : *before).meta.name;
-    if (after && after->ready) return;
+    if (after && after->ready && (!before || same_marks)) return;
     for (const auto& pod : parts_.stores.pods.list()) {
       if (pod->gang && pod->node == name)
         parts_.enqueue(kube::key_of(pod->meta.ns, pod->gang->job_name));
@@ -362,7 +362,12 @@ void Controller::watch_summary(const JobPtr& job, const std::shared_ptr<JobState
   const auto token = actuator_.token_of(job->job);
   if (!token) return;
   const observe::GangMember& launcher = *(*rank_zero)->gang;
-  poller_.watch(state->uid, {launcher.ip, launcher.http_port, *token, poll_interval(job->status)});
+  const auto node = [this](const std::string& name) { return parts_.stores.nodes.get(name); };
+  std::unique_lock lock(mutex_);
+  auto warned = state->warned_nodes.look(pods, needs_now(*job, *state), node);
+  lock.unlock();
+  poller_.watch(state->uid, {{launcher.ip, launcher.http_port, *token, std::move(warned)},
+                             poll_interval(job->status)});
 }
 
 bool Controller::summary_is_fresh(const JobState& state) {

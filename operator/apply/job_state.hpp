@@ -13,6 +13,7 @@
 #include "common/base/clock.hpp"
 #include "operator/apply/actuator.hpp"
 #include "operator/apply/volumes.hpp"
+#include "operator/apply/warnings/warned_nodes.hpp"
 #include "operator/plan/job/plan.hpp"
 
 namespace paceline::apply {
@@ -73,6 +74,7 @@ struct JobState {
   std::optional<SteadyTime> quota_full_since;  // it has a place, and the quota's status no room
   std::optional<SteadyTime> looked_at;         // a pass was asked for because its plan looks again
   std::optional<SteadyTime> request_read_at;
+  WarnedNodes warned_nodes;
   std::string phase;  // as counted in jobs_by_phase
   std::optional<Decision> decision;
   std::optional<Failure> failure;

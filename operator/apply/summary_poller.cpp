@@ -18,11 +18,14 @@ void SummaryPoller::watch(const std::string& uid, Target target) {
   const std::lock_guard lock(mutex_);
   const auto [job, fresh] = jobs_.try_emplace(uid);
   // Another pod is asked at once, however often the last one failed to answer.
-  const Target& last = job->second.target;
-  if (fresh || last.ip != target.ip || last.port != target.port) {
+  const Launcher& last = job->second.target.launcher;
+  const Launcher& now = target.launcher;
+  if (fresh || last.ip != now.ip || last.port != now.port) {
     job->second.due = clock_.steady();
     job->second.failures = 0;
   }
+  if (!now.warned_nodes.empty() && now.warned_nodes != last.warned_nodes)
+    job->second.due = clock_.steady();
   job->second.target = std::move(target);
   changed_.notify_one();
 }
@@ -66,7 +69,7 @@ bool SummaryPoller::poll_one() {
     hurried = std::exchange(job->second.hurried, false);
     job->second.busy = true;
   }
-  const auto text = source_(target.ip, target.port, target.token);
+  const auto text = source_(target.launcher);
   auto report = text ? status::read_report(*text) : std::nullopt;
   {
     const std::lock_guard lock(mutex_);

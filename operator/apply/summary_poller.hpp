@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// SummaryPoller: reads the summaries of running jobs from rank 0's launchers, apart from the
-// workers that reconcile. A launcher that does not answer (a NetworkPolicy, a dead node) blocks a
-// poller for a second or two, and is asked less and less often.
+// SummaryPoller: reads the summaries of running jobs from rank 0's launchers, and tells these which
+// nodes may soon be lost, apart from the workers that reconcile. A launcher that does not answer (a
+// NetworkPolicy, a dead node) blocks a poller for a second or two, and is asked less and less
+// often.
 //
 // Clock, source and `on_answer` must outlive it. Thread-safe. `on_answer` is called without locks
 // held; its report is nullopt if a read that was asked for by `hurry` failed.
@@ -15,6 +16,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "common/base/clock.hpp"
 #include "common/base/error.hpp"
@@ -22,24 +24,30 @@
 
 namespace paceline::apply {
 
-/// Reads a job's summary from rank 0's launcher: takes the address of the pod, the launcher's port
-/// and the job's token, returns JSON. Blocks for at most a second or two.
-using SummarySource = std::function<Result<std::string>(
-    const std::string& pod_ip, std::uint16_t port, const std::string& token)>;
+/// Rank 0's launcher.
+struct Launcher {
+  std::string ip;  // of its pod
+  std::uint16_t port = 0;
+  std::string token;                      // of the job
+  std::vector<std::string> warned_nodes;  // which it is to be told of
+};
+
+/// Reads a job's summary from rank 0's launcher, as JSON. If there are warned nodes, it tells of
+/// them first. Blocks for at most a few seconds.
+using SummarySource = std::function<Result<std::string>(const Launcher& launcher)>;
 
 class SummaryPoller {
  public:
   using Answer = std::function<void(const std::string& uid, std::optional<status::Report> report)>;
   struct Target {
-    std::string ip;
-    std::uint16_t port = 0;
-    std::string token;
+    Launcher launcher;
     std::chrono::nanoseconds interval{};
   };
 
   SummaryPoller(const Clock& clock, SummarySource source, Answer on_answer);
 
-  /// Reads the job's summary at once and then at the interval. A known job keeps its turn.
+  /// Reads the job's summary at once and then at the interval. A known job keeps its turn, unless
+  /// other nodes are warned.
   void watch(const std::string& uid, Target target);
   void forget(const std::string& uid);
   /// Reads it as soon as possible; false if the job is not watched.

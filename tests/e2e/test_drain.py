@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kubectl drain` of a node where a job trains: its ranks save at one step, and go on from there
-elsewhere. That costs no restart.
+"""`kubectl cordon` and then `drain` of a node where a job trains: its ranks save at one step and
+train on, and save again and go on from there elsewhere. That costs no restart.
 """
 
 from __future__ import annotations
@@ -89,12 +89,16 @@ def test_a_drained_node_costs_no_restart_and_no_step(
     node = handle.pods()[1]["spec"]["nodeName"]
     of_the_job = "--pod-selector=paceline.dev/job=drained"
     try:
+        kube.kubectl("cordon", node)
+        cordoned = kube.wait("a save", lambda: handle.status.get("checkpoint"), namespace)
+        assert begins() == {"0": 0, "1": 0}, "the ranks train on"
         kube.kubectl("drain", node, of_the_job, "--force", "--delete-emptydir-data")
         after = kube.wait("both ranks go on", lambda: resumed(begins()), namespace)
         assert not [pod for pod in handle.pods() if pod["spec"].get("nodeName") == node]
     finally:
         kube.kubectl("uncordon", node)
     saved = handle.wait_phase("Running")["checkpoint"]["lastStep"]
+    assert saved > cordoned["lastStep"]
     assert after == saved + 1, "no step was lost, and none was done twice"
     (checkpoints / "go").touch()
     status = handle.wait_phase("Succeeded")

@@ -26,8 +26,8 @@ struct World::Operator {
                     executor,
                     [this](const std::string& key) { queue.add(key); },
                     [](const std::string& uid) { return Result<std::string>(uid); },
-                    [&world](const std::string& ip, std::uint16_t, const std::string&) {
-                      return world.launchers_.summary(ip);
+                    [&world](const apply::Launcher& launcher) {
+                      return world.launchers_.summary(launcher.ip);
                     },
                     {}},
                    {}),

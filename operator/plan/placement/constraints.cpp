@@ -159,16 +159,18 @@ json write_constraints(const Constraints& constraints) {
   return spec;
 }
 
+bool keeps_off(const observe::Taint& taint, const Constraints& constraints) {
+  return taint.effect != "PreferNoSchedule" &&
+         std::ranges::none_of(constraints.tolerations,
+                              [&](const Toleration& t) { return tolerates(t, taint); });
+}
+
 std::string refusal(const Constraints& constraints, const observe::NodeView& node,
                     const observe::FabricView* fabric) {
   if (!node.ready) return "not ready";
   if (node.unschedulable) return "cordoned";
   for (const observe::Taint& taint : node.taints) {
-    if (taint.effect == "PreferNoSchedule") continue;
-    const auto& all = constraints.tolerations;
-    if (std::none_of(all.begin(), all.end(),
-                     [&](const Toleration& t) { return tolerates(t, taint); }))
-      return "taint " + taint.key;
+    if (keeps_off(taint, constraints)) return "taint " + taint.key;
   }
   for (const auto& [key, value] : constraints.selector) {
     const std::string* label = node.label(key);

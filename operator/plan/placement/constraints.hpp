@@ -55,6 +55,9 @@ NodeTerms read_terms(const nlohmann::json& node_selector);
 /// What only the planner knows, GPUDirect RDMA, is left out.
 nlohmann::json write_constraints(const Constraints& constraints);
 
+/// The taint refuses new pods that have these constraints.
+bool keeps_off(const observe::Taint& taint, const Constraints& constraints);
+
 /// Why the node cannot take such a pod; empty if it can. One of "cordoned", "not ready", "taint
 /// KEY", "node selector", "node affinity", "out of reach of a volume", "where this job failed".
 std::string refusal(const Constraints& constraints, const observe::NodeView& node,

@@ -47,10 +47,10 @@ struct ControllerBench::Operator {
                       queue.add(key);
                     },
                     [](const std::string& uid) { return Result<std::string>("token-of-" + uid); },
-                    [&bench](const std::string&, std::uint16_t port,
-                             const std::string&) -> Result<std::string> {
+                    [&bench](const Launcher& launcher) -> Result<std::string> {
                       ++bench.summary_reads;
-                      bench.summary_port = port;
+                      bench.summary_port = launcher.port;
+                      bench.warned_nodes = launcher.warned_nodes;
                       bench.blocked_worker = bench.blocked_worker || bench.reconciling;
                       if (bench.summary.empty())
                         return fail(Code::kUnavailable, Origin::kHttp, "nobody answers", true);

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which nodes of a running job its launcher is warned of.
+#include "operator/apply/warnings/warned_nodes.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/operator/controller_bench.hpp"
+
+namespace paceline::apply {
+namespace {
+
+using nlohmann::json;
+using Names = std::vector<std::string>;
+
+struct WarnedNodesTest : ::testing::Test {
+  WarnedNodesTest() {
+    for (const char* name : {"n0", "n1", "n2"}) {
+      nodes[name].meta.name = name;
+      nodes[name].ready = true;
+    }
+    add_pod("n0");
+    add_pod("n1");
+    EXPECT_EQ(look(), Names());
+  }
+
+  void add_pod(const std::string& node) {
+    auto pod = std::make_shared<observe::PodView>();
+    pod->node = node;
+    pod->gang = std::make_unique<observe::GangMember>();
+    pods.push_back(std::move(pod));
+  }
+
+  Names look() {
+    const std::vector<std::shared_ptr<const observe::PodView>> seen(pods.begin(), pods.end());
+    return warned.look(seen, {need}, [this](const std::string& name) {
+      return std::make_shared<const observe::NodeView>(nodes.at(name));
+    });
+  }
+
+  std::map<std::string, observe::NodeView> nodes;
+  std::vector<std::shared_ptr<observe::PodView>> pods;
+  plan::Need need{"worker", {}, {}, 2};
+  WarnedNodes warned;
+};
+
+TEST_F(WarnedNodesTest, ACordonedNodeOfTheJobIsWarnedWhileItIsReady) {
+  nodes["n1"].unschedulable = true;
+  nodes["n2"].unschedulable = true;
+  EXPECT_EQ(look(), Names{"n1"}) << "n2 has no pod of the job";
+  nodes["n1"].ready = false;
+  EXPECT_EQ(look(), Names());
+  nodes["n1"].ready = true;
+  pods[1]->deleting = true;
+  EXPECT_EQ(look(), Names()) << "its pod saves already";
+}
+
+TEST_F(WarnedNodesTest, ANewTaintAgainstTheJobIsAWarning) {
+  nodes["n0"].taints = {{"karpenter.sh/disrupted", "", "NoSchedule"}};
+  EXPECT_EQ(look(), Names{"n0"});
+  EXPECT_EQ(look(), Names{"n0"}) << "as long as it lasts";
+  nodes["n0"].taints.clear();
+  EXPECT_EQ(look(), Names());
+  nodes["n0"].taints = {{"DeletionCandidateOfClusterAutoscaler", "", "PreferNoSchedule"}};
+  EXPECT_EQ(look(), Names());
+  need.constraints.tolerations = {{"team", "Exists", "", ""}};
+  nodes["n0"].taints = {{"team", "a", "NoSchedule"}};
+  EXPECT_EQ(look(), Names());
+}
+
+TEST_F(WarnedNodesTest, TaintsFromBeforeThePodRanAreNone) {
+  nodes["n2"].taints = {{"nvidia.com/gpu", "", "NoSchedule"}};
+  add_pod("n2");
+  EXPECT_EQ(look(), Names()) << "an admission plugin has added the toleration";
+  nodes["n2"].taints.push_back({"ToBeDeletedByClusterAutoscaler", "1", "NoSchedule"});
+  EXPECT_EQ(look(), Names{"n2"});
+}
+
+TEST(WarnedNodes, ACordonReachesTheLauncherAtOnceAndStopsNothing) {
+  ControllerBench bench;
+  bench.add_node("n0", 1);
+  bench.add_node("n1", 1);
+  bench.summary = R"({"version": 1, "phase": "Running", "gathered": 2, "expected": 2,
+                      "training": {"step": 5}})";
+  bench.add_job("j");
+  bench.settle();
+  ASSERT_EQ(bench.job("j")["status"]["phase"], "Running");
+  EXPECT_TRUE(bench.warned_nodes.empty());
+  bench.cluster().poke(kube::kNodes, "", "n1", R"({"spec":{"unschedulable":true}})");
+  bench.settle();
+  EXPECT_EQ(bench.warned_nodes, Names{"n1"});
+  bench.summary = R"({"version": 1, "phase": "Running", "gathered": 2, "expected": 2,
+                      "checkpoint": {"lastStep": 7, "attempt": 0}})";
+  bench.advance(std::chrono::seconds(20));
+  const json status = bench.job("j")["status"];
+  EXPECT_EQ(status["checkpoint"]["lastStep"], 7) << status.dump(1);
+  EXPECT_EQ(status["phase"], "Running");
+  EXPECT_EQ(bench.pods("j").size(), 2U);
+  EXPECT_EQ(status.value("disruptions", 0), 0);
+  bench.cluster().poke(kube::kNodes, "", "n1", R"({"spec":{"unschedulable":null}})");
+  bench.settle();
+  bench.advance(std::chrono::seconds(20));
+  EXPECT_TRUE(bench.warned_nodes.empty());
+}
+
+}  // namespace
+}  // namespace paceline::apply
