@@ -195,7 +195,7 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
         return stop;
     }
     if (uses_host_network(job->job.spec)) {
-      if (auto none = host_ports_.choose(job->job, plan.creates, parts_.stores.pods.list()))
+      if (auto none = host_ports_.choose(job->job, plan.creates))
         return absorb(Done{std::move(none), std::nullopt, 0, 0, 0, 0});
     }
     if (auto stop = absorb(actuator_.create(job->job, plan, *surroundings, priority))) return stop;

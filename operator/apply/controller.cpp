@@ -28,7 +28,7 @@ Done refused_with(plan::Waiting refusal) {
 Controller::Controller(Parts parts, Settings settings)
     : parts_(std::move(parts)),
       actuator_(parts_.api, parts_.executor, std::move(settings), parts_.tokens),
-      host_ports_(parts_.clock),
+      host_ports_(parts_.clock, parts_.stores.pods),
       requests_(parts_.api),
       poller_(parts_.clock, parts_.summaries,
               [this](const std::string& uid, std::optional<status::Report> report) {
@@ -50,6 +50,7 @@ void Controller::subscribe() {
   });
   parts_.stores.pods.subscribe([this](const auto& before, const auto& after) {
     const observe::PodView& pod = after ? *after : *before;
+    host_ports_.seen(pod);
     if (pod.gang) parts_.enqueue(kube::key_of(pod.meta.ns, pod.gang->job_name));
     if (pod.placeholder) parts_.enqueue(kube::key_of(pod.meta.ns, pod.placeholder->job_name));
     // Room becomes free when a pod ends; a gang's own progress frees none.

@@ -14,6 +14,10 @@ namespace {
 constexpr std::chrono::minutes kUntilSeen{1};
 constexpr int kNone = -1;
 
+std::string key_of(const std::string& job_uid, const std::string& replica) {
+  return job_uid + "/" + replica;
+}
+
 /// kNone: all are taken.
 int first_free(const std::set<int>& taken) {
   for (int block = 0; block < contract::kMostHostPods; ++block) {
@@ -37,23 +41,23 @@ bool uses_host_network(const api::Spec& spec) {
   return std::ranges::any_of(spec.roles, api::uses_host_network);
 }
 
-std::optional<plan::Waiting> HostPorts::choose(
-    const api::TrainingJob& job, std::vector<plan::CreatePod>& creates,
-    const std::vector<std::shared_ptr<const observe::PodView>>& pods) {
+std::optional<plan::Waiting> HostPorts::choose(const api::TrainingJob& job,
+                                               std::vector<plan::CreatePod>& creates) {
   const std::vector<api::Replica> replicas = api::replicas_of(job.spec);
+  // Held while pods are listed, so that none is missed because it is seen meanwhile.
+  const std::lock_guard lock(mutex_);
   std::map<std::string, std::set<int>> taken;  // by node
-  for (const auto& pod : pods) {
+  for (const auto& pod : pods_.list()) {
     if (pod->terminal()) continue;
     for (const std::uint16_t port : pod->host_ports)
       taken[pod->place()].insert(contract::host_port_block(port));
   }
-  const std::lock_guard lock(mutex_);
   const SteadyTime now = clock_.steady();
   std::map<std::string, plan::CreatePod*> mine;
   for (plan::CreatePod& create : creates) {
     const api::Replica& replica = replicas[static_cast<std::size_t>(create.node_rank)];
     if (api::uses_host_network(job.spec.roles[static_cast<std::size_t>(replica.role)]))
-      mine[job.metadata.uid + "/" + render::host_name(job, replica)] = &create;
+      mine[key_of(job.metadata.uid, render::host_name(job, replica))] = &create;
   }
   std::erase_if(chosen_, [&](const auto& entry) { return now - entry.second.at > kUntilSeen; });
   for (const auto& [replica, chosen] : chosen_) {
@@ -76,8 +80,19 @@ std::optional<plan::Waiting> HostPorts::choose(
     }
   }
   for (const auto& [replica, create] : mine)
-    chosen_[replica] = {create->node, contract::host_port_block(create->port_base), now};
+    chosen_[replica] = {create->node, create->incarnation,
+                        contract::host_port_block(create->port_base), now};
   return std::nullopt;
+}
+
+void HostPorts::seen(const observe::PodView& pod) {
+  if (!pod.gang || pod.host_ports.empty()) return;
+  // Its name is that of the replica with the incarnation.
+  const std::string replica = pod.meta.name.substr(0, pod.meta.name.rfind('-'));
+  const std::lock_guard lock(mutex_);
+  const auto chosen = chosen_.find(key_of(pod.gang->job_uid, replica));
+  if (chosen != chosen_.end() && chosen->second.incarnation == pod.gang->incarnation)
+    chosen_.erase(chosen);
 }
 
 }  // namespace paceline::apply

@@ -4,20 +4,21 @@
 // the record of what was chosen. So a restarted operator knows it, and a template with ports of
 // other pods counts, too.
 //
-// The last choice for a replica counts for a minute, in which the cache gets the pod. If another
-// operator chose the same meanwhile, kube-scheduler binds one of the two pods only.
+// The last choice for a replica counts until the cache has its pod. It counts for a minute at most,
+// since the pod may have been refused. If another operator chose the same meanwhile, kube-scheduler
+// binds one of the two pods only.
 //
-// The clock must outlive it. Thread-safe.
+// Clock and store must outlive it. Thread-safe.
 #pragma once
 
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/clock.hpp"
+#include "common/kube/watch/store.hpp"
 #include "operator/api/training_job.hpp"
 #include "operator/observe/views.hpp"
 #include "operator/plan/job/plan.hpp"
@@ -26,24 +27,29 @@ namespace paceline::apply {
 
 class HostPorts {
  public:
-  explicit HostPorts(const Clock& clock) : clock_(clock) {}
+  /// `pods`: the cache of all pods of the cluster.
+  HostPorts(const Clock& clock, const kube::Store<observe::PodView>& pods)
+      : clock_(clock), pods_(pods) {}
 
-  /// Sets CreatePod::port_base of those that are in the network of their node. `pods`: all of the
-  /// cluster. Returns why not, if a node has no block left. The scheduler counts blocks, so this
-  /// is rare: other pods took some after the placement, or some of a pod that has ended still
-  /// count.
-  std::optional<plan::Waiting> choose(
-      const api::TrainingJob& job, std::vector<plan::CreatePod>& creates,
-      const std::vector<std::shared_ptr<const observe::PodView>>& pods);
+  /// Sets CreatePod::port_base of those that are in the network of their node. Returns why not, if
+  /// a node has no block left. The scheduler counts blocks, so this is rare: other pods took some
+  /// after the placement, or some of a pod that was refused still count.
+  std::optional<plan::Waiting> choose(const api::TrainingJob& job,
+                                      std::vector<plan::CreatePod>& creates);
+
+  /// The cache has the pod of a job, which is from now on the record of its ports.
+  void seen(const observe::PodView& pod);
 
  private:
   struct Chosen {
     std::string node;
+    int incarnation = 0;
     int block = 0;
     SteadyTime at{};
   };
 
   const Clock& clock_;
+  const kube::Store<observe::PodView>& pods_;
   std::mutex mutex_;
   std::map<std::string, Chosen> chosen_;  // by the job's UID and the replica's name
 };

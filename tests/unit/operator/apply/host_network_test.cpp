@@ -2,11 +2,15 @@
 // Pods in the network of their node: each has ports there that no other pod has.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <set>
 #include <utility>
+#include <variant>
 
+#include "common/contract/names.hpp"
 #include "operator/api/parse.hpp"
 #include "operator/apply/host_network/host_ports.hpp"
+#include "operator/apply/stores.hpp"
 #include "tests/unit/operator/controller_bench.hpp"
 
 namespace paceline::apply {
@@ -82,7 +86,7 @@ TEST_F(HostNetworkTest, PortsOfOtherPodsCountUntilTheyEnd) {
   bench.finish("one");
   bench.remove_job("one");
   ASSERT_TRUE(bench.cluster().erase(kube::kPods, "default", "other"));
-  bench.advance(std::chrono::minutes(2));
+  bench.settle();
   add_job("two", 1);
   EXPECT_EQ(bases("two"), std::vector{16000});
 }
@@ -108,10 +112,8 @@ TEST_F(HostNetworkTest, AJobWaitsForNodesWithPortsLeft) {
   placed = bench.condition("next", "Placed");
   EXPECT_EQ(placed["reason"], "WaitingForRoom");
   EXPECT_EQ(placed["message"], "w: 39 of 40 pods fit on 2 nodes; 2 not enough host ports");
-  bench.advance(std::chrono::seconds(90));  // the last choice of ports counts for a minute
   bench.finish("crowd");
-  bench.settle();
-  EXPECT_EQ(bench.pods("next").size(), 40U);
+  EXPECT_EQ(bench.pods("next").size(), 40U) << "ports are free when the pods have ended";
 }
 
 TEST_F(HostNetworkTest, ANodeWhosePortsOtherPodsHaveIsNotChosen) {
@@ -140,26 +142,79 @@ api::TrainingJob job_of(const std::string& uid, int replicas) {
       .value();
 }
 
-TEST(HostPorts, APlacementThatCameTooLateIsRefusedAndTakesNoPorts) {
-  const ManualClock clock;
-  HostPorts ports(clock);
-  const auto creates = [](int pods) {
+struct HostPortsTest : testing::Test {
+  static std::vector<plan::CreatePod> creates(int pods, int incarnation = 0) {
     std::vector<plan::CreatePod> list;
-    for (int rank = 0; rank < pods; ++rank) list.push_back({rank, 0, "n0"});
+    for (int rank = 0; rank < pods; ++rank) list.push_back({rank, incarnation, "n0"});
     return list;
-  };
+  }
+
+  /// The first port of each pod; the reason alone if there are too few.
+  std::variant<std::vector<int>, std::string> choose(const std::string& job,
+                                                     std::vector<plan::CreatePod> list) {
+    const int pods = static_cast<int>(list.size());
+    if (const auto refused = ports.choose(job_of(job, pods), list)) return refused->reason;
+    std::vector<int> bases;
+    for (const plan::CreatePod& create : list) bases.push_back(create.port_base);
+    return bases;
+  }
+
+  /// The cache has had the pod of a job with one role.
+  void see(const std::string& job, int rank, int incarnation) {
+    observe::PodView pod;
+    pod.meta.name = contract::pod_name(job, "w", rank, incarnation);
+    pod.host_ports = {16000};
+    pod.gang = std::make_unique<observe::GangMember>();
+    pod.gang->job_uid = job;
+    pod.gang->incarnation = incarnation;
+    ports.seen(pod);
+  }
+
+  using Bases = std::vector<int>;
+  ManualClock clock;
+  Stores stores;  // without pods: each has gone again
+  HostPorts ports{clock, stores.pods};
+};
+
+TEST_F(HostPortsTest, APlacementThatCameTooLateIsRefusedAndTakesNoPorts) {
   auto crowd = creates(41);
-  const auto refused = ports.choose(job_of("crowd", 41), crowd, {});
+  const auto refused = ports.choose(job_of("crowd", 41), crowd);
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->reason, "HostPortsTaken");
   EXPECT_NE(refused->message.find("node n0 has no ports left"), std::string::npos)
       << refused->message;
   auto fitting = creates(40);
-  EXPECT_FALSE(ports.choose(job_of("fits", 40), fitting, {}));
+  EXPECT_FALSE(ports.choose(job_of("fits", 40), fitting));
   std::set<int> bases;
   for (const plan::CreatePod& create : fitting) bases.insert(create.port_base);
   EXPECT_EQ(bases.size(), 40U);
   EXPECT_FALSE(bases.contains(0));
+}
+
+TEST_F(HostPortsTest, PortsOfPodsThatHaveComeAndGoneAreFreeAtOnce) {
+  ASSERT_EQ(choose("gone", creates(40)).index(), 0U);
+  EXPECT_EQ(std::get<std::string>(choose("next", creates(1))), "HostPortsTaken");
+  see("gone", 7, 0);
+  EXPECT_EQ(std::get<Bases>(choose("next", creates(1))), Bases{16700});
+  for (int rank = 0; rank < 40; ++rank) see("gone", rank, 0);
+  EXPECT_EQ(std::get<Bases>(choose("other", creates(2))), (Bases{16000, 16100}));
+}
+
+TEST_F(HostPortsTest, AnEarlierPodOfTheReplicaLeavesTheChoiceForThePresentOne) {
+  EXPECT_EQ(std::get<Bases>(choose("job", creates(1, 1))), Bases{16000});
+  see("job", 0, 0);
+  see("other", 0, 1);
+  EXPECT_EQ(std::get<Bases>(choose("next", creates(1))), Bases{16100});
+  see("job", 0, 1);
+  EXPECT_EQ(std::get<Bases>(choose("third", creates(1))), Bases{16000});
+}
+
+TEST_F(HostPortsTest, PortsOfAPodThatNeverCameAreFreeAfterAMinute) {
+  EXPECT_EQ(std::get<Bases>(choose("refused", creates(1))), Bases{16000});
+  clock.advance(std::chrono::seconds(59));
+  EXPECT_EQ(std::get<Bases>(choose("early", creates(1))), Bases{16100});
+  clock.advance(std::chrono::seconds(2));
+  EXPECT_EQ(std::get<Bases>(choose("late", creates(1))), Bases{16000});
 }
 
 TEST_F(HostNetworkTest, TheSummaryIsReadFromThePortOfRankZerosLauncher) {
