@@ -180,9 +180,10 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
     }
     return std::nullopt;
   };
-  if (!plan.deletes.empty()) {
-    if (auto stop = absorb(actuator_.remove(job->job, plan.deletes))) return stop;
-  }
+  // A failed delete is tried again, and holds nothing back until then: no action of a plan needs
+  // its deletes to have succeeded.
+  std::optional<Outcome> undeleted;
+  if (!plan.deletes.empty()) undeleted = absorb(actuator_.remove(job->job, plan.deletes));
   if (!plan.creates.empty()) {
     const auto surroundings = surround(job, *state, true);
     if (!surroundings) return absorb(surroundings.error());
@@ -224,8 +225,10 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
   }
   if (auto stop = hold_room(job, state, plan, total)) return stop;
   if (auto stop = request_nodes(job, state, plan)) return stop;
-  if (plan.delete_job) return absorb(actuator_.remove_job(job->job));
-  return std::nullopt;
+  if (plan.delete_job) {
+    if (auto stop = absorb(actuator_.remove_job(job->job))) return stop;
+  }
+  return undeleted;
 }
 
 bool Controller::is_news(JobState& state, const api::JobStatus& before,

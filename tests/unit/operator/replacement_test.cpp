@@ -140,6 +140,31 @@ TEST(Replacement, ARefusalIsWaitedForAndTheGangStays) {
   EXPECT_EQ(bench.job("j")["status"]["restarts"], 0);
 }
 
+TEST(Replacement, ComesAlthoughThePodThatEndedCannotBeDeleted) {
+  ControllerBench bench;
+  bench.add_node("n0", 4);
+  bench.add_job("j", {{"cleanPodPolicy", "Running"}});
+  bench.settle();
+  bench.cluster().set_faults([](const http::Request& request) -> std::optional<kube::Fault> {
+    if (request.method != "DELETE" || !request.target.contains("/pods/")) return std::nullopt;
+    return kube::Fault{.status = 403, .message = "a policy forbids it"};
+  });
+  const json ended = {{"terminated", {{"exitCode", 137}, {"reason", "Error"}}}};
+  bench.cluster().poke(
+      kube::kPods, "default", "j-w-1-0",
+      json{{"status",
+            {{"phase", "Failed"},
+             {"containerStatuses", json::array({{{"name", "trainer"}, {"state", ended}}})}}}}
+          .dump());
+  bench.settle();
+  bench.advance(seconds(60));
+  EXPECT_EQ(node_of(bench, "j-w-1-1"), "n0") << bench.job("j")["status"].dump(1);
+  EXPECT_EQ(bench.pods("j").size(), 3U) << "the delete failed";
+  bench.cluster().set_faults(nullptr);
+  bench.advance(std::chrono::minutes(10));
+  EXPECT_EQ(bench.pods("j").size(), 2U) << "it is tried again";
+}
+
 TEST(Replacement, WaitsForAFullQuotaWithoutATry) {
   ControllerBench bench;
   bench.add_node("n0", 4);
