@@ -57,7 +57,7 @@ class Actuator {
                                                            const std::string& priority_class);
   Done create(const api::TrainingJob& job, const plan::Plan& plan, const Surroundings& surroundings,
               const std::string& priority_class);
-  /// Creates these placeholders. A refusal's reason is PlaceholderRefused.
+  /// Creates these placeholders.
   Done hold(const api::TrainingJob& job, const std::vector<plan::HoldRoom>& rooms,
             const std::vector<plan::Need>& needs);
   nlohmann::json placeholder(const api::TrainingJob& job, int rank, const plan::Need& need) const;

@@ -244,7 +244,7 @@ Outcome Controller::reconcile_job(const std::string& key) {
   plan::Plan plan = decide();
   // An autoscaler's node may be newer than the cache, which another watch fills than that of pods.
   if (!plan.absent_nodes.empty() && !are_gone(*state, plan.absent_nodes)) plan = decide();
-  if (plan.queued && memory.waiting) look_for_autoscaler();
+  if ((plan.queued && memory.waiting) || plan.grow_by > 0) look_for_autoscaler();
   // Refused here, a job neither waits in the queue nor evicts another one.
   const bool searches = plan.asks() || !plan.find_nodes.empty() || plan.grow_by > 0;
   if (searches && !look_around(job, state, plan)) plan = decide();

@@ -148,7 +148,7 @@ class Controller {
   Done look_at_volumes(const JobPtr& job, const std::shared_ptr<JobState>& state);
   /// How the job asks for nodes; kDisabled: nobody would add any. mutex_ is held.
   api::Provision way_to_ask(const observe::JobView& job) const;
-  /// Asked for while a job waits; reads at most once in some minutes.
+  /// Asked for while a job waits or lacks replicas; reads at most once in some minutes.
   void look_for_autoscaler();
   /// Once: which jobs an earlier operator has asked for nodes by objects.
   void recall_requests();

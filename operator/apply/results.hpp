@@ -40,6 +40,11 @@ class Collector {
       done_.error = error;
     }
   }
+  void failed(const Done& call) {
+    const std::lock_guard lock(mutex_);
+    if (!done_.refusal) done_.refusal = call.refusal;
+    if (!done_.error) done_.error = call.error;
+  }
   void refused(std::string reason, std::string message) {
     const std::lock_guard lock(mutex_);
     if (!done_.refusal) done_.refusal = plan::Waiting{std::move(reason), std::move(message)};

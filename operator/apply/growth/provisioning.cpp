@@ -212,12 +212,11 @@ Done Actuator::hold(const api::TrainingJob& job, const std::vector<plan::HoldRoo
   for (const plan::HoldRoom& room : rooms) {
     tasks.emplace_back([&] {
       if (collector.refusal()) return;
-      const nlohmann::json pod = placeholder(job, room.node_rank, needs[room.role]);
-      const auto answer = api_.create(kube::kPods, job.metadata.name_space, pod.dump());
-      if (answer) {
-        collector.wrote(kube::version_of(*answer), &Done::created);
-      } else if (answer.error().code != Code::kAlreadyExists) {
-        collector.failed(answer.error(), "PlaceholderRefused");
+      const auto made = make(kube::kPods, job, placeholder(job, room.node_rank, needs[room.role]));
+      if (made) {
+        collector.wrote(kube::version_of(*made), &Done::created);
+      } else {
+        collector.failed(made.error());
       }
     });
   }

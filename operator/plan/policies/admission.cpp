@@ -81,6 +81,11 @@ Waiting told_of_limit(Waiting waiting) {
   return waiting;
 }
 
+/// False for a placeholder that runs nowhere, or no longer, and that only a finalizer still keeps.
+bool uses_quota(const std::shared_ptr<const observe::PodView>& placeholder) {
+  return !placeholder->terminal() && !(placeholder->deleting && placeholder->node.empty());
+}
+
 /// Records the placement that the scheduler found. `sizes`: the replicas of each role.
 void take_place(Planner& planner, const std::vector<int>& sizes) {
   const Memory& memory = planner.in.memory;
@@ -142,8 +147,10 @@ void queue_up(Planner& planner) {
     return;
   }
   if (waits_for_quota(planner) || waits_for_last_group(planner)) return;
-  // Placeholders use the namespace's quota: where there is one, the gang comes when they are gone.
-  if (memory.admission && planner.in.gated && !planner.in.placeholders.empty()) return;
+  // Placeholders use the namespace's quota: where there is one, the gang comes after them.
+  if (memory.admission && planner.in.gated &&
+      std::ranges::any_of(planner.in.placeholders, uses_quota))
+    return;
   const std::vector<int> sizes =
       memory.admission ? sizes_of(planner.spec, memory.admission->size()) : std::vector<int>();
   planner.out.drop_admission = memory.admission && sizes.empty();

@@ -237,6 +237,23 @@ TEST(Provision, WhoAsksForNodes) {
   }
 }
 
+TEST(Provision, ARunningElasticJobNoticesAnAutoscalerThatIsInstalledLater) {
+  ControllerBench bench;
+  bench.add_node("n0", 4, kPool);
+  bench.add_node("n1", 4, kPool);
+  json spec = elastic(3, 3);
+  spec["scheduling"]["provision"] = "Auto";
+  bench.add_job("j", spec);
+  bench.settle();
+  bench.advance(minutes(6));
+  ASSERT_EQ(status(bench, "j")["ready"], "2/2") << status(bench, "j").dump(1);
+  ASSERT_TRUE(bench.placeholders("j").empty());
+  bench.create(kube::kConfigMaps, "kube-system",
+               {{"metadata", {{"name", "cluster-autoscaler-status"}}}});
+  bench.advance(minutes(6));
+  EXPECT_EQ(bench.placeholders("j").size(), 2U) << status(bench, "j").dump(1);
+}
+
 TEST(Provision, ALaterJobDoesNotTakeTheRoomThatIsHeld) {
   ControllerBench bench;
   bench.add_job("first", of(2, 3));
@@ -317,6 +334,28 @@ TEST(Provision, TheNamespacesQuotaIsNotSpentTwice) {
   bench.advance(seconds(2));
   EXPECT_EQ(status(bench, "j")["phase"], "Running") << status(bench, "j").dump(1);
   EXPECT_TRUE(bench.placeholders("j").empty());
+}
+
+TEST(Provision, APlaceholderThatHasEndedAndStaysHoldsNoGangBack) {
+  ControllerBench bench;
+  bench.create(kube::kResourceQuotas, "default",
+               {{"metadata", {{"name", "q"}}}, {"spec", {{"hard", {{"pods", "2"}}}}}});
+  bench.settle();
+  bench.add_job("j", of(2, 3));
+  bench.settle();
+  ask(bench);
+  bench.add_node("n0", 4, kPool);
+  bench.pods_linger = true;  // as with a finalizer of another controller
+  bench.add_node("n1", 4, kPool);
+  bench.settle();
+  ASSERT_EQ(bench.placeholders("j").size(), 2U);
+  EXPECT_TRUE(bench.pods("j").empty()) << "they run, and use the quota";
+  for (const json& pod : bench.placeholders("j"))
+    bench.cluster().poke(kube::kPods, "default", pod["metadata"]["name"].get<std::string>(),
+                         R"({"status":{"phase":"Failed"}})");
+  bench.settle();
+  bench.advance(seconds(2));
+  EXPECT_EQ(status(bench, "j")["phase"], "Running") << status(bench, "j").dump(1);
 }
 
 TEST(Provision, APlacementThatWaitsIsDroppedIfItsNodeIsCordoned) {
@@ -401,6 +440,27 @@ TEST(Provision, ARefusedPlaceholderIsTold) {
   bench.add_node("n0", 4, kPool);
   bench.settle();
   EXPECT_EQ(status(bench, "j")["phase"], "Running");
+}
+
+TEST(Provision, APodOfAnotherOwnerIsNotTakenForAPlaceholder) {
+  ControllerBench bench;
+  const json container = {
+      {"name", "c"}, {"image", "i"}, {"resources", {{"requests", {{"cpu", 1}}}}}};
+  bench.create(kube::kPods, "default",
+               {{"metadata", {{"name", "j-placeholder-0"}}},
+                {"spec", {{"containers", json::array({container})}}},
+                {"status", {{"phase", "Running"}}}});
+  bench.add_job("j", of(1, 3));
+  bench.settle();
+  ask(bench);
+  const std::string told = status(bench, "j")["message"];
+  EXPECT_TRUE(
+      told.ends_with("; asking for nodes was refused: Pod j-placeholder-0 exists and does "
+                     "not belong to this job; delete it, or rename the job"))
+      << told;
+  bench.cluster().erase(kube::kPods, "default", "j-placeholder-0");
+  bench.advance(minutes(2));
+  EXPECT_EQ(bench.placeholders("j").size(), 1U) << status(bench, "j").dump(1);
 }
 
 TEST(Provision, PatienceEndsInWords) {
