@@ -257,6 +257,22 @@ TEST_F(PodGroups, ASuspendedJobGivesItsGroupBackAndTheNextOperatorFinishesThat) 
   EXPECT_NE(groups().front()["metadata"]["uid"], first);
 }
 
+TEST_F(PodGroups, AnotherSchedulersGroupsThatTheRoleDoesNotAllowHoldNoJobBack) {
+  bench.add_job("j", kVolcano);
+  bench.settle();
+  bench.cluster().set_faults([](const http::Request& request) -> std::optional<kube::Fault> {
+    if (!request.target.contains("/apis/scheduling.run.ai/")) return std::nullopt;
+    return kube::Fault{.status = 403};
+  });
+  bench.patch_job("j", {{"spec", {{"suspend", true}}}});
+  bench.settle();
+  EXPECT_TRUE(groups().empty());
+  EXPECT_FALSE(status().contains("podGroup")) << status().dump(1);
+  bench.patch_job("j", {{"spec", {{"suspend", false}}}});
+  bench.settle();
+  EXPECT_EQ(status()["phase"], "Running") << status().dump(1);
+}
+
 TEST_F(PodGroups, AGroupThatSomebodyDeletedIsMadeAgainWhileTheJobWaits) {
   bench.groups_wait = true;
   bench.add_job("j", kVolcano);
