@@ -39,6 +39,10 @@ void note_stand_ins(Planner& planner, const std::vector<ReplicaState>& replicas)
   // The gang is complete without the pods that no node has yet.
   if (!planner.status().is(status::kPlaced, "Bound"))
     planner.set(status::kPlaced, true, "Bound", told);
+  // Replacements that are on record are still to be created, as when the API server refuses them.
+  if (replacing(planner) == status::kRestarting)
+    planner.set(status::kReplacing, true, "Replacing",
+                planner.status().find(status::kRestarting)->message);
   planner.clear(status::kRestarting, "Running", told);
   planner.set(status::kRunning, true, "PodsRunning", told);
 }

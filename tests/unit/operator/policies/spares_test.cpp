@@ -194,6 +194,27 @@ TEST_F(SparesTest, ALossOfSeveralIsChargedOnceAndDoesNotEndTheJob) {
   EXPECT_EQ(bench.status().restarts, 1);
 }
 
+TEST_F(SparesTest, ARefusedReplacementDoesNotStopTheGangThatRunsWithoutIt) {
+  lose(0, false);
+  lose(1, false);
+  bench.refused = {1};
+  look();
+  ASSERT_EQ(bench.pod(0).incarnation, 1);
+  ASSERT_EQ(bench.refusals, 1);
+  bench.pod(0).phase = observe::PodPhase::kRunning;
+  bench.pod(0).trainer = observe::TrainerState::kRunning;
+  hear("Running", 1);
+  look();
+  EXPECT_EQ(bench.status().phase, "Running") << bench.status().message;
+  EXPECT_TRUE(bench.status().is(status::kReplacing, "Replacing"));
+  bench.refused.clear();
+  bench.advance(minutes(1));
+  bench.run();
+  EXPECT_EQ(bench.pod(1).incarnation, 1) << "it was lost once";
+  EXPECT_EQ(bench.status().disruptions, 1);
+  EXPECT_FALSE(bench.status().is_true(status::kReplacing));
+}
+
 TEST_F(SparesTest, ALossIsChargedOnceThoughItsPodIsStillThere) {
   bench.pod(1).lingers = true;
   bench.end(0, 137);
