@@ -16,12 +16,21 @@ namespace {
 constexpr std::size_t kTries = 5;  // placements within this time
 constexpr std::chrono::hours kTriesWithin{1};
 
-/// How often the job was placed in vain lately.
-std::size_t tries(const std::vector<api::ExcludedNode>& record, WallTime now) {
+/// The nodes where the preflight failed lately, since it last passed. Nodes on record from before
+/// that may be there by a failure rule.
+std::vector<api::ExcludedNode> tried_in_vain(const Planner& planner) {
+  const WallTime fails_since = planner.out.status.find(status::kPreflightPassed)->since;
+  std::vector<api::ExcludedNode> nodes = planner.out.status.excluded_nodes;
+  std::erase_if(nodes, [&](const api::ExcludedNode& node) {
+    return node.since < fails_since || node.since <= planner.in.now - kTriesWithin;
+  });
+  return nodes;
+}
+
+/// How many placements these nodes are of.
+std::size_t placements(const std::vector<api::ExcludedNode>& nodes) {
   std::set<WallTime> times;
-  for (const api::ExcludedNode& node : record) {
-    if (node.since > now - kTriesWithin) times.insert(node.since);
-  }
+  for (const api::ExcludedNode& node : nodes) times.insert(node.since);
   return times.size();
 }
 
@@ -38,10 +47,10 @@ bool preflight(Planner& planner, std::vector<ReplicaState>& replicas) {
   }
   if (unfit == nullptr) return false;
   planner.set(status::kPreflightPassed, false, unfit->judgement.kind, unfit->judgement.message);
-  const std::vector<api::ExcludedNode>& record = planner.status().excluded_nodes;
-  if (const std::size_t count = tries(record, planner.now()); count >= kTries) {
+  const std::vector<api::ExcludedNode> tried = tried_in_vain(planner);
+  if (const std::size_t count = placements(tried); count >= kTries) {
     std::string names;
-    for (const api::ExcludedNode& node : record) names += (names.empty() ? "" : ", ") + node.name;
+    for (const api::ExcludedNode& node : tried) names += (names.empty() ? "" : ", ") + node.name;
     planner.status().culprit = {{"pod", unfit->pod_name}, {"class", unfit->judgement.kind}};
     planner.finish(false, unfit->judgement.kind,
                    unfit->judgement.message + "; placed " + std::to_string(count) +

@@ -112,6 +112,26 @@ TEST(Preflight, WhatEveryNodeLacksEndsTheJob) {
   EXPECT_EQ(bench.status().culprit["class"], "PreflightFailed");
 }
 
+TEST(Preflight, NodesThatFailureRulesExcludedCountForNoTries) {
+  JobBench bench(requires_gpu_direct());
+  bench.run();
+  bench.memory.summary.emplace();
+  bench.memory.summary->phase = "Running";
+  bench.settle();
+  ASSERT_TRUE(bench.status().is_true("PreflightPassed"));
+  for (int i = 0; i < 4; ++i) {
+    bench.advance(minutes(1));
+    bench.job.status.excluded_nodes.push_back(
+        {"m" + std::to_string(i), "an Xid", bench.now, bench.now + minutes(10), 1});
+  }
+  bench.advance(minutes(1));
+  bench.memory.summary.reset();
+  bench.end(1, 67, kLacking);
+  bench.settle();
+  EXPECT_EQ(bench.status().phase, "Queued") << bench.status().message;
+  EXPECT_EQ(excluded_nodes(bench.status(), bench.now).size(), 5U);
+}
+
 TEST(Preflight, PassesWhenRanksRun) {
   JobBench bench(requires_gpu_direct());
   bench.run();
