@@ -67,6 +67,7 @@ struct paceline_simota {
   const int64_t* labels;  /* (G), each in [0, classes) */
   double radius;          /* half the side of a centre region, in strides */
   double iou_weight, cls_weight;
+  double least_overlap;   /* added to an overlap before its logarithm; above 0 */
   int64_t* winners;       /* (images, priors): number of the image's ground truth, or -1 */
   int64_t* winner_labels; /* (images, priors): its label, or -1 */
   float* overlaps;        /* (images, priors): IoU with it, or 0 */
@@ -108,7 +109,7 @@ PACELINE_EXPORT int paceline_voxels_fill(const struct paceline_voxels* voxels, f
 
 PACELINE_STATIC_ASSERT(sizeof(struct paceline_fcos3d_level) == 64, "a level is 8 words");
 PACELINE_STATIC_ASSERT(sizeof(struct paceline_fcos3d) == 96, "targets are 12 words");
-PACELINE_STATIC_ASSERT(sizeof(struct paceline_simota) == 136, "an assignment is 17 words");
+PACELINE_STATIC_ASSERT(sizeof(struct paceline_simota) == 144, "an assignment is 18 words");
 PACELINE_STATIC_ASSERT(sizeof(struct paceline_voxels) == 128, "voxels are 16 words");
 
 #ifdef __cplusplus

@@ -55,7 +55,8 @@ inline bool is_good(const paceline_fcos3d& all) {
 
 inline bool is_good(const paceline_simota& all) {
   if (all.size != sizeof all || all.topk < 1 || all.priors < 0 || all.priors > kMost ||
-      !are_offsets(all.offsets, all.images) || !is_shape({all.images, all.priors, all.classes}))
+      !(all.least_overlap > 0) || !are_offsets(all.offsets, all.images) ||
+      !is_shape({all.images, all.priors, all.classes}))
     return false;
   const bool any = all.images > 0 && all.priors > 0;
   if ((all.priors > 0 && all.places == nullptr) ||

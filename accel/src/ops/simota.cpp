@@ -21,7 +21,6 @@ using std::int64_t;
 using std::size_t;
 
 constexpr double kOutside = 100'000;      // added to the cost outside box or centre region
-constexpr double kLeastOverlap = 1e-7;    // added to an overlap before its logarithm
 constexpr double kLeastLogarithm = -100;  // as in PyTorch's binary cross entropy
 
 // The columns of the priors, which all images share.
@@ -172,7 +171,7 @@ class Image {
     const float score = all_.scores[row * all_.classes + labels_[truth]];
     const double hit = std::max(std::log(static_cast<double>(score)), kLeastLogarithm);
     const double of_class = cost_of_misses_[place] + log_of_miss(score) - hit;
-    return of_class * all_.cls_weight - std::log(overlap + kLeastOverlap) * all_.iou_weight +
+    return of_class * all_.cls_weight - std::log(overlap + all_.least_overlap) * all_.iou_weight +
            (in_both ? 0 : kOutside);
   }
 

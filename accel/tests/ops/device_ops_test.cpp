@@ -344,6 +344,7 @@ bool is_that_of_the_cpu(Predictions& device, Predictions& host, std::uint32_t to
   paceline_simota on_device = device.call();
   paceline_simota on_host = host.call();
   on_device.topk = on_host.topk = topk;
+  on_device.least_overlap = on_host.least_overlap = 1e-3;
   std::vector<double> room(2 * at(device.images * device.priors) + 1);
   return paceline_simota_assign_device(&on_device, room.data(), 0, nullptr) == PACELINE_OK &&
          paceline_simota_assign(&on_host, 1) == PACELINE_OK && device.winners == host.winners &&

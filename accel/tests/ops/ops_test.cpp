@@ -234,6 +234,9 @@ CASE(ops_refuse_arguments_out_of_range) {
   simota.topk = 0;
   CHECK_EQ(paceline_simota_assign(&simota, 1), PACELINE_EINVAL);
   simota = predictions.call();
+  simota.least_overlap = 0;
+  CHECK_EQ(paceline_simota_assign(&simota, 1), PACELINE_EINVAL);
+  simota = predictions.call();
   predictions.labels[2] = 70;
   CHECK_EQ(paceline_simota_assign(&simota, 1), PACELINE_EINVAL);
   CHECK_EQ(simota.bad_score, -1);

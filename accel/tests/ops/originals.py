@@ -209,6 +209,7 @@ def simota_image(
     topk: int = 10,
     iou_weight: float = 3.0,
     cls_weight: float = 1.0,
+    least_overlap: float = 1e-7,
     stable: bool = True,
     costs_of: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Assigned:
@@ -226,7 +227,7 @@ def simota_image(
     ious = overlaps_of(boxes[valid], truths)
     costs = (
         (costs_of or class_costs)(scores[valid], labels) * cls_weight
-        - torch.log(ious + 1e-7) * iou_weight
+        - torch.log(ious + least_overlap) * iou_weight
         + (~in_both) * OUTSIDE
     )
     matches = torch.zeros_like(costs, dtype=torch.uint8)

@@ -64,6 +64,7 @@ struct Predictions {
             .radius = 2.5,
             .iou_weight = 3,
             .cls_weight = 1,
+            .least_overlap = 1e-7,
             .winners = winners.data(),
             .winner_labels = winner_labels.data(),
             .overlaps = overlaps.data(),

@@ -28,21 +28,24 @@ def assigned(scene: scenes.Simota, **settings: Any) -> ops.SimOTAAssignment:
     )
 
 
-def original(scene: scenes.Simota, image: int, dtype: torch.dtype) -> originals.Assigned:
+def original(
+    scene: scenes.Simota, image: int, dtype: torch.dtype, **settings: Any
+) -> originals.Assigned:
     return originals.simota_image(
         scene.boxes[image].to(dtype),
         scene.scores[image].to(dtype),
         scene.priors.to(dtype),
         scene.truths[image].to(dtype),
         scene.labels[image],
+        **settings,
     )
 
 
-def check(scene: scenes.Simota) -> int:
+def check(scene: scenes.Simota, **settings: Any) -> int:
     """Compares with the original in float64, and returns how many priors are assigned."""
-    found = assigned(scene)
+    found = assigned(scene, **settings)
     for i, labels in enumerate(scene.labels):
-        wanted = original(scene, i, torch.float64)
+        wanted = original(scene, i, torch.float64, **settings)
         own = wanted.winners >= 0
         assert torch.equal(found.gt_index[i], wanted.winners)
         assert torch.equal(found.labels[i][own], labels[wanted.winners[own]])
@@ -56,6 +59,25 @@ def check(scene: scenes.Simota) -> int:
 def test_ten_thousand_scenes_are_assigned_as_the_original_does() -> None:
     torch.manual_seed(1)
     assert sum(check(scenes.simota(20)) for _ in range(500)) > 10_000
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_another_least_overlap(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pair without an overlap costs 6.9 more with 1e-8 than with 1e-7."""
+    if plain:
+        monkeypatch.setattr(_native, "takes", lambda *_: False)
+    torch.manual_seed(7)
+    count = 30 if plain else 200
+    assert sum(check(scenes.simota(10), least_overlap=1e-8) for _ in range(count)) > 500
+    # The first prior has an IoU of 8e-9, the second one has none but the better score. With the
+    # larger number the score decides, with the smaller one the overlap.
+    boxes = few()["boxes"].clone()
+    boxes[0, 0] = torch.tensor([15.0, 8 - 2e-6, 32.0, 16.0])
+    boxes[0, 1:] = torch.tensor([100.0, 0.0, 108.0, 8.0])
+    scores = torch.full((1, 4, 2), 0.5)
+    scores[0, 1, 1] = 0.9
+    assert index_of(boxes=boxes, scores=scores) == [-1, 0, -1, -1]
+    assert index_of(boxes=boxes, scores=scores, least_overlap=1e-9) == [0, -1, -1, -1]
 
 
 def test_plain_torch_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,6 +324,7 @@ def test_a_score_that_is_no_probability_is_named(
         ({"offsets": 1}, TypeError, "offsets is a int: pass 0 and the running sums"),
         ({"iou_weight": INF}, ValueError, "iou_weight is inf"),
         ({"cls_weight": NAN}, ValueError, "cls_weight is nan"),
+        ({"least_overlap": 0.0}, ValueError, "least_overlap is 0.0: .* above 0"),
     ],
 )
 def test_wrong_arguments_are_named(changed: dict[str, Any], kind: type, text: str) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SimOTA's assignment in mmdetection and FCOS3D's targets in mmdetection3d, in programs that do not
-know Paceline.
+"""SimOTA's assignment in mmdetection and YOLOX, and FCOS3D's targets in mmdetection3d, in programs
+that do not know Paceline.
 
 A method of their classes is replaced in place, as for Swin models (swin.py): objects, their types
 and settings stay the library's. A call is ours if everything about it is known
@@ -14,6 +14,7 @@ needs to agree on it: each computes the function of its own pictures.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from types import ModuleType
 from typing import Any
@@ -58,8 +59,19 @@ def _patch_class(form: Form, owner: Any) -> str:
     missing = [name for name in form.helpers if name not in owner.__dict__]
     if missing:
         return f"it has no {missing[0]} of its own"
+    library = inspect.unwrap(original).__globals__
+    if form.digest and _digest(form, owner, library) != form.digest:
+        return f"its code is not that of {form.release}"
     operators.replace(owner, form.method, original, Patched(form, owner, original))
     return ""
+
+
+def _digest(form: Form, owner: Any, library: dict[str, Any]) -> str:
+    """Stands for all code of a call but its white space."""
+    parts = [owner.__dict__[name] for name in (form.method, *form.helpers)]
+    parts += [library[name] for name in form.functions]
+    code = "".join("".join(inspect.getsource(each).split()) for each in parts)
+    return hashlib.sha256(code.encode()).hexdigest()
 
 
 class Patched(operators.Patched):
@@ -70,10 +82,11 @@ class Patched(operators.Patched):
     def __init__(self, form: Form, owner: Any, original: Any) -> None:
         super().__init__(form.name)
         self._form, self._owner = form, owner
-        self._library = original.__globals__
+        self._library = inspect.unwrap(original).__globals__
         self._has_keywords = form.signature[-1:] == ("kwargs",)
         self._names = form.signature[1:-1] if self._has_keywords else form.signature[1:]
         self._helpers = {name: owner.__dict__[name] for name in form.helpers}
+        self._functions = {name: self._library[name] for name in form.functions}
 
     def __call__(self, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call: Any = None
@@ -124,6 +137,8 @@ class Patched(operators.Patched):
                 return f"a subclass with a {name} of its own"
         if any(getattr(self._owner, name) is not each for name, each in self._helpers.items()):
             return "a method that the program has replaced"
+        if any(self._library[name] is not each for name, each in self._functions.items()):
+            return "a function that the program has replaced"
         return ""
 
 

@@ -70,6 +70,7 @@ class Assignment(ctypes.Structure):
         ("radius", ctypes.c_double),
         ("iou_weight", ctypes.c_double),
         ("cls_weight", ctypes.c_double),
+        ("least_overlap", ctypes.c_double),
         ("winners", pointer),
         ("winner_labels", pointer),
         ("overlaps", pointer),

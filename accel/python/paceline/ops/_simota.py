@@ -15,7 +15,7 @@ from paceline.ops import _device, _native
 
 Tensor = torch.Tensor
 OUTSIDE = 100_000.0  # cost of a prior outside the box or the centre region
-LEAST_OVERLAP, LEAST_UNION, LEAST_LOGARITHM = 1e-7, 1e-6, -100.0
+LEAST_UNION, LEAST_LOGARITHM = 1e-6, -100.0
 BAD_ARGUMENT = -3
 
 
@@ -39,6 +39,7 @@ class _Settings(NamedTuple):
     topk: int
     iou_weight: float
     cls_weight: float
+    least_overlap: float
 
 
 @untraced
@@ -54,6 +55,7 @@ def simota_assign(
     candidate_topk: int = 10,
     iou_weight: float = 3.0,
     cls_weight: float = 1.0,
+    least_overlap: float = 1e-7,
 ) -> SimOTAAssignment:
     """Says which ground truth each prediction learns from, for a batch of images.
 
@@ -80,6 +82,7 @@ def simota_assign(
         candidate_topk: how many IoUs are summed.
         iou_weight: at least 0.
         cls_weight: at least 0.
+        least_overlap: above 0, added to an IoU before its logarithm; YOLOX's own code has 1e-8.
 
     Returns:
         Tensors (images, P). A ground truth with NaN in its box, or of an area that is NaN, takes no
@@ -109,6 +112,7 @@ def simota_assign(
         arguments.whole("candidate_topk", candidate_topk),
         arguments.number("iou_weight", iou_weight, 0),
         arguments.number("cls_weight", cls_weight, 0),
+        arguments.number("least_overlap", least_overlap, 0, open_end=True),
     )
     dtype = arguments.computed_in(arguments.floats("boxes", boxes, "images", "P", 4))
     tensors, begins, labels = _checked(boxes, scores, priors, offsets, gt_boxes, gt_labels)
@@ -192,7 +196,7 @@ def _call(
         ctypes.sizeof(_native.Assignment), settings.topk, *scores.shape, boxes.data_ptr(),
         scores.data_ptr(), priors.data_ptr(), ctypes.addressof(offsets), gt_boxes.data_ptr(),
         gt_labels.data_ptr(), settings.radius, settings.iou_weight, settings.cls_weight,
-        *(each.data_ptr() for each in result), -1,
+        settings.least_overlap, *(each.data_ptr() for each in result), -1,
     )  # fmt: skip
 
 
@@ -249,7 +253,7 @@ def _by_torch(
         overlaps = _overlaps(boxes[image, places].double(), truths[real])
         costs = (
             _class_costs(own.double(), labels[real]) * settings.cls_weight
-            - torch.log(overlaps + LEAST_OVERLAP) * settings.iou_weight
+            - torch.log(overlaps + settings.least_overlap) * settings.iou_weight
             + in_both[places][:, real].logical_not().double() * OUTSIDE
         )
         winners = _match(costs, overlaps, settings.topk)

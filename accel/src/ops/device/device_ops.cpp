@@ -109,6 +109,7 @@ Assignment launch_of(const paceline_simota& all, void* room, std::int64_t first,
   launch.radius = all.radius;
   launch.iou_weight = all.iou_weight;
   launch.cls_weight = all.cls_weight;
+  launch.least_overlap = all.least_overlap;
   launch.topk = all.topk;
   launch.images = static_cast<Bits32>(images);
   for (std::int64_t i = 0; i <= images; ++i)

@@ -90,7 +90,7 @@ struct Assignment {
   int* matches;    // (images, priors): how many ground truths took it; -1: it is not valid
   int* winner;     // (images, priors): the first of them
   Int64 priors, classes;
-  double radius, iou_weight, cls_weight;
+  double radius, iou_weight, cls_weight, least_overlap;
   Bits32 topk, images;
   int offsets[kImagesPerLaunch + 1];  // of these images
 };

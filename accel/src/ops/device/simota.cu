@@ -13,7 +13,6 @@ namespace paceline::ops::device {
 namespace {
 
 constexpr double kOutside = 100000;       // added to the cost outside box or centre region
-constexpr double kLeastOverlap = 1e-7;    // added to an overlap before its logarithm
 constexpr double kLeastLogarithm = -100;  // as in PyTorch's binary cross entropy
 constexpr double kLeastUnion = 1e-6;      // an empty union would divide by zero
 constexpr double kFar = 1e300;            // beyond every cost and every overlap
@@ -79,7 +78,7 @@ PACELINE_INLINE double cost_of(const Assignment& all, Int64 row, const Truth& tr
   const float score = all.scores[row * all.classes + truth.label];
   const double hit = larger(log(static_cast<double>(score)), kLeastLogarithm);
   const double of_class = all.misses[row] + log_of_miss(score) - hit;
-  return of_class * all.cls_weight - log(overlap + kLeastOverlap) * all.iou_weight +
+  return of_class * all.cls_weight - log(overlap + all.least_overlap) * all.iou_weight +
          (in_both ? 0 : kOutside);
 }
 
