@@ -264,6 +264,21 @@ TEST(Controller, AGangSaysWhereItsRuntimeComesFromAndStaysWithThat) {
   shows("third", "Copy", false);
 }
 
+TEST(Controller, AFinishedJobGoesAlthoughItsPodsCannotBeDeleted) {
+  ControllerBench bench;
+  bench.add_node("n0", 4);
+  bench.add_job("j", {{"cleanPodPolicy", "All"}, {"ttlAfterFinished", "1m"}});
+  bench.settle();
+  bench.cluster().set_faults([](const http::Request& request) -> std::optional<kube::Fault> {
+    if (request.method != "DELETE" || !request.target.contains("/pods/")) return std::nullopt;
+    return kube::Fault{.status = 500, .message = "a webhook does not answer"};
+  });
+  bench.finish("j");
+  ASSERT_EQ(bench.job("j")["status"]["phase"], "Succeeded");
+  bench.advance(minutes(2));
+  EXPECT_TRUE(bench.job("j").is_null());
+}
+
 TEST(Controller, SilentLaunchersBlockNoWorkerAndAreAskedLessOften) {
   ControllerBench bench;
   bench.add_node("n0", 4);
