@@ -52,7 +52,9 @@ STEPS: dict[str, Callable[[Path], None]] = {
     "tsan": _build("tsan", "paceline_threaded_tests"),
     "tsan-runtime": _build("tsan", "accel_test"),
     "tools": _tools,
-    "kueue-tools": _run(["tests/cluster/build-tools", "--with-kueue"]),
+    "kueue-tools": _run(
+        ["tests/cluster/build-tools", "--with-kueue"], ["tests/cluster/build-tools", "--with-kwok"]
+    ),
     "kubernetes-1.37": _run(["tests/cluster/build-tools", "--profile", "1.37"]),
     "scheduler-tools": _run(["tests/cluster/build-tools", "--with-schedulers"]),
     "pytorch": _run(["scripts/pytorch-venv"]),

@@ -290,7 +290,8 @@ SUITES: dict[str, Suite] = {
         usual=False,
     ),
     "kueue": Suite(
-        "jobs of a LocalQueue under Kueue's own controller, on the real two-node cluster",
+        "jobs of a LocalQueue under Kueue's own controller, and nodes of KWOK that come and go, on"
+        " the real two-node cluster",
         ("build", "tools", "kueue-tools"),
         _with_tools("kueue", "tests/kueue"),
         usual=False,

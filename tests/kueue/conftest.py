@@ -23,6 +23,7 @@ sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tests" / "cluster")]
 from controller import Kueue  # noqa: E402
 from jobs import JobHandle, own_namespace  # noqa: E402
 from kube import Kube, Object  # noqa: E402
+from kwok import running_kwok  # noqa: E402
 from queues import POOL, Queue, make_flavor  # noqa: E402
 from testbed import Cluster, Operator, own_cluster  # noqa: E402
 
@@ -62,6 +63,12 @@ def kueue(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kueu
         yield process
     finally:
         process.stop()
+
+
+@pytest.fixture(scope="session")
+def kwok_controller(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with running_kwok(kube, tmp_path_factory.mktemp("kwok")):
+        yield
 
 
 @pytest.fixture(scope="session")

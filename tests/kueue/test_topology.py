@@ -3,15 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import kwok
 import pytest
 from controller import Kueue
 from jobs import UNTIL_TOLD, JobHandle
 from kube import Kube, Object
-from queues import Queue, make_flavor, make_topology, wait_condition
+from queues import POOL, Queue, make_flavor, make_topology, wait_condition
 
 HOST = "kubernetes.io/hostname"
+RACK = "tests.paceline.dev/rack"
+BLOCK = "tests.paceline.dev/block"
+# Block and rack of each node. If no level is asked for, Kueue takes the first nodes by name. Those
+# lie in two racks and two blocks.
+NETWORK = {
+    "net-1": ("b1", "r1"),
+    "net-2": ("b2", "r2"),
+    "net-3": ("b2", "r2"),
+    "net-4": ("b2", "r3"),
+}
 
 Submit = Callable[[Object], JobHandle]
 
@@ -73,3 +84,50 @@ def test_pods_of_a_topology_are_counted_once(kube: Kube, submit: Submit, queue: 
     for handle in (small, wide):
         handle.tell()
         handle.wait_phase("Succeeded")
+
+
+@pytest.fixture(scope="module")
+def network(kube: Kube, kueue: Kueue, kwok_controller: None) -> Iterator[str]:
+    """A flavor of nodes in racks and blocks. Each node has room for one of the tests' pods."""
+    topology = make_topology(kube, "network", BLOCK, RACK, HOST)
+    room = {"cpu": "2", "memory": "1Gi", "pods": "10"}
+    for node, (block, rack) in NETWORK.items():
+        kwok.add_node(kube, node, {POOL: "network", BLOCK: block, RACK: rack}, room)
+    yield make_flavor(kube, "network", nodeLabels={POOL: "network"}, topologyName=topology)
+    for node in NETWORK:
+        kube.delete("nodes", "", node)
+
+
+@pytest.mark.parametrize(
+    ("level", "label", "nodes", "where"),
+    [
+        ("Leaf", RACK, ["net-2", "net-3"], "2 nodes in leaf r2, spine b2"),
+        ("Spine", BLOCK, ["net-2", "net-3", "net-4"], "3 nodes in 2 leaves, spine b2"),
+    ],
+)
+def test_gang_lies_in_the_domain_that_both_ask_for(
+    kube: Kube,
+    submit: Submit,
+    namespace: str,
+    network: str,
+    level: str,
+    label: str,
+    nodes: list[str],
+    where: str,
+) -> None:
+    """The annotation asks Kueue, `topology.required` asks Paceline, which reads the same labels."""
+    queue = Queue(kube, namespace, network)
+    queue.create(pods=1000)
+    requests = {"cpu": "1100m", "memory": "32Mi"}
+    body = queue.training_job(
+        "near", UNTIL_TOLD, replicas=len(nodes), requests=requests, topology={"required": level}
+    )
+    template = body["spec"]["roles"][0]["template"]
+    template["metadata"] = {"annotations": {"kueue.x-k8s.io/podset-required-topology": label}}
+    handle = submit(body)
+    handle.wait_phase("Running")
+    workload = wait_condition(handle, "PodsReady", "True")
+    assert nodes_of(handle) == assigned(workload) == nodes
+    assert handle.status["placement"]["where"] == where
+    handle.delete()
+    queue.delete()
