@@ -94,6 +94,10 @@ std::optional<std::string> seen_through(Defect defect, const kube::Resource& res
     return job.dump();
   } else if (defect == Defect::kIgnoresForeignPods && is(resource, kube::kPods)) {
     if (!json::parse(object)["metadata"].contains("ownerReferences")) return std::nullopt;
+  } else if (defect == Defect::kIgnoresPorts && is(resource, kube::kPods)) {
+    json pod = json::parse(object);
+    for (json& container : pod["spec"]["containers"]) container.erase("ports");
+    return pod.dump();
   } else if (defect == Defect::kForgetsThePlacedSpec && is(resource, kube::kTrainingJobs)) {
     json job = json::parse(object);
     if (job.contains(kPlacedSpec)) job.at(kPlacedSpec.parent_pointer()).erase(kPlacedSpec.back());
@@ -131,10 +135,10 @@ std::optional<std::string> seen_through(Defect defect, const kube::Resource& res
     return job.dump();
   } else if (defect == Defect::kOneJobStopsAll && is(resource, kube::kTrainingJobs)) {
     json job = json::parse(object);
-    // A simulated template has other fields only if one of them has a wrong type.
+    // A simulated template has further fields only if one of them has a wrong type.
     thread_local std::string invalid;
     const std::string uid = job["metadata"]["uid"];
-    if (job[kTemplate].size() > 1) invalid = uid;
+    if (job[kTemplate].size() > 1 + job[kTemplate].count("hostNetwork")) invalid = uid;
     if (job["metadata"]["name"] == "a" && uid != invalid && !job.contains("status")) invalid = "";
     if (!invalid.empty() && uid != invalid) job["spec"]["suspend"] = true;
     return job.dump();

@@ -34,6 +34,7 @@ enum class Defect {
   kStutters,          // writes every status many times
   kIgnoresTaints,
   kIgnoresForeignPods,
+  kIgnoresPorts,      // does not see which ports of its node a pod has
   kIgnoresTheLevel,   // places a job that requires one leaf as if it did not
   kIgnoresAdmission,  // plans with the template, not with the admitted pod
   kForgetsThePlacedSpec,

@@ -116,6 +116,8 @@ PodFacts read_pod(const json& pod, const PodFacts* before) {
     facts.image = text(at(container, "image"));
     facts.cpu += number_in(at(container, "resources", "requests", "cpu"));
     facts.slots += number_in(at(container, "resources", "limits", "paceline.dev/runtime"));
+    for (const json& port : at(container, "ports"))
+      facts.host_ports.push_back(number(at(port, "hostPort")));
     if (before == nullptr || before->uid != facts.uid) read_settings(container, facts);
   }
   if (before != nullptr && before->uid == facts.uid) {

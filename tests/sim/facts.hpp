@@ -42,8 +42,9 @@ struct PodFacts {
   std::string role;
   std::string image;
   std::string created;
-  int cpu = 0;        // with overhead
-  int slots = 0;      // of paceline.dev/runtime
+  int cpu = 0;    // with overhead
+  int slots = 0;  // of paceline.dev/runtime
+  std::vector<int> host_ports;
   int attempt = 0;    // the attempt that its launcher starts with
   int restarts = 0;   // the restarts that its launcher starts with
   int gang = 0;       // how many pods its launcher waits for

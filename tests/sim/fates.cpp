@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "common/base/timestamp.hpp"
+#include "common/contract/host_ports.hpp"
 #include "tests/sim/world.hpp"
 
 namespace paceline::sim {
@@ -55,6 +56,22 @@ void World::node_fate() {
   }
 }
 
+/// Of all blocks of ports that no bound pod of the node has a port of, but the last two.
+json World::ports_for_foreigner(const std::string& node) const {
+  constexpr int kLeft = 2;
+  std::set<int> taken;
+  for (const auto& [name, pod] : facts().pods) {
+    if (pod.node != node || pod.terminal()) continue;
+    for (const int port : pod.host_ports) taken.insert(contract::host_port_block(port));
+  }
+  json ports = json::array();
+  for (int block = 0; block < contract::kMostHostPods - kLeft; ++block) {
+    const int port = contract::host_port_base(block);
+    if (!taken.contains(block)) ports.push_back({{"containerPort", port}, {"hostPort", port}});
+  }
+  return ports;
+}
+
 void World::foreign_fate() {
   if (facts().nodes.empty() || !chaos_.chance(chaos_.rates.foreign)) return;
   for (const auto& [name, pod] : facts().pods) {
@@ -67,8 +84,8 @@ void World::foreign_fate() {
   int used = 0;
   for (const auto& [name, pod] : facts().pods) used += pod.place() == node->first ? pod.cpu : 0;
   if (has_quota_ || used >= node->second.cpu) return;
-  const json container = {
-      {"name", "c"}, {"image", "i"}, {"resources", {{"requests", {{"cpu", "1"}}}}}};
+  json container = {{"name", "c"}, {"image", "i"}, {"resources", {{"requests", {{"cpu", "1"}}}}}};
+  if (foreigners_ % 3 == 1) container["ports"] = ports_for_foreigner(node->first);
   const json pod = {
       {"apiVersion", "v1"},
       {"kind", "Pod"},

@@ -25,6 +25,7 @@ json role_of(const JobShape& shape, const RoleShape& role) {
                    {"kind", contract::to_string(role.kind)},
                    {"replicas", role.replicas},
                    {"template", {{"spec", {{"containers", json::array({container})}}}}}};
+  if (shape.host_network) document["template"]["spec"]["hostNetwork"] = true;
   if (role.processes > 0) document["processes"] = role.processes;
   if (role.after_servers)
     document["startAfter"] = name_of_role({.kind = contract::RoleKind::kParameterServer});

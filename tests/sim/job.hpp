@@ -46,6 +46,7 @@ struct JobShape {
   int most = 0;
   std::string kueue_queue{};  // a LocalQueue of Kueue; empty: none
   std::string backend{};      // of spec.scheduling; empty: none is named
+  bool host_network = false;  // its pods are in the network of their node
 };
 
 /// The image that no registry has.

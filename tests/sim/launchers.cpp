@@ -29,8 +29,11 @@ bool Launchers::serves(const std::string& node) const {
 void Launchers::schedule() {
   const Facts& facts = chaos_.laws.facts();
   std::map<std::string, int> used;
+  std::set<std::pair<std::string, int>> ports;  // of nodes
   for (const auto& [name, pod] : facts.pods) {
-    if (!pod.terminal()) used[pod.node] += pod.cpu;
+    if (pod.terminal()) continue;
+    used[pod.node] += pod.cpu;
+    for (const int port : pod.host_ports) ports.emplace(pod.node, port);
   }
   Bindings bound;
   for (const auto& [name, pod] : facts.pods) {
@@ -38,7 +41,10 @@ void Launchers::schedule() {
       continue;
     if (facts.nodes.at(pod.pinned).tainted) continue;
     if (used[pod.pinned] + pod.cpu > facts.nodes.at(pod.pinned).cpu) continue;
+    const auto taken = [&](int port) { return ports.contains({pod.pinned, port}); };
+    if (std::ranges::any_of(pod.host_ports, taken)) continue;
     used[pod.pinned] += pod.cpu;
+    for (const int port : pod.host_ports) ports.emplace(pod.pinned, port);
     bound.emplace_back(name, pod.pinned);
   }
   bind_groups(used, bound);

@@ -28,7 +28,8 @@ class Launchers {
  public:
   Launchers(kube::FakeCluster& cluster, Chaos& chaos) : cluster_(cluster), chaos_(chaos) {}
 
-  /// Binds every ungated pod that fits on the node that its affinity names.
+  /// Binds every ungated pod that fits on the node that its affinity names, and whose ports are
+  /// free there.
   void schedule();
   /// Every kubelet does a part of the due work, or all of it with `everything`.
   void run_pods(bool everything);

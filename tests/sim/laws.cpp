@@ -46,6 +46,7 @@ std::string_view name_of(Law law) {
     case Law::kRunsOnce: return "RunsOnce";
     case Law::kOwned: return "Owned";
     case Law::kRoom: return "Room";
+    case Law::kOwnPorts: return "OwnPorts";
     case Law::kQuota: return "Quota";
     case Law::kInItsGroup: return "InItsGroup";
     case Law::kKueueQuota: return "KueueQuota";
@@ -236,7 +237,10 @@ void Laws::created(const PodFacts& pod) {
     report(Law::kGatesOpenAsASet, pod.name + " is made with a gate in a set that has none");
   const auto recorded = recorded_at_peace_.find({pod.owner, pod.rank});
   const bool at_peace = recorded != recorded_at_peace_.end() && recorded->second == pod.incarnation;
-  if (expect_room_) check_room(pod.place(), at_peace);
+  if (expect_room_) {
+    check_room(pod.place(), at_peace);
+    check_ports(pod, at_peace);
+  }
   if (const auto avoided = job->excluded.find(pod.place());
       at_peace && avoided != job->excluded.end() && pod.created < avoided->second)
     report(Law::kOnRecord, pod.name + " is made for node " + pod.place() +
@@ -449,6 +453,17 @@ void Laws::check_room(const std::string& node, bool with_foreign) {
   if (used > known->second.cpu) {
     report(Law::kRoom, "node " + node + " has " + std::to_string(known->second.cpu) +
                            " cpus and was given pods of " + std::to_string(used));
+  }
+}
+
+void Laws::check_ports(const PodFacts& pod, bool with_foreign) {
+  for (const auto& [name, other] : facts_.pods) {
+    if (name == pod.name || other.terminal() || other.place() != pod.place()) continue;
+    if (other.owner.empty() && !with_foreign) continue;  // as with room
+    const auto shared = std::ranges::find_first_of(pod.host_ports, other.host_ports);
+    if (shared != pod.host_ports.end())
+      report(Law::kOwnPorts, pod.name + " is made for port " + std::to_string(*shared) +
+                                 " of node " + pod.place() + ", which " + name + " has");
   }
 }
 

@@ -49,6 +49,7 @@ enum class Law {
   kRunsOnce,           // a gang that has reported success does not lose its placement
   kOwned,              // every pod has its job as owner, so that no pod outlives the deleted job
   kRoom,               // pods on a node never request more than it has
+  kOwnPorts,           // no two live pods of a node declare the same port of it
   kQuota,              // a gang of which the quota admits only a part is not started
   // a pod that another scheduler binds is created only while its PodGroup exists, and a PodGroup
   // goes only when no pod of its job lives
@@ -109,6 +110,7 @@ class Laws {
   bool holds_together(const JobFacts& job) const;
   void follow(const PodFacts& pod, bool gone);
   void check_room(const std::string& node, bool with_foreign);
+  void check_ports(const PodFacts& pod, bool with_foreign);
   int live_pods(const std::string& owner) const;
   void follow_workload(const nlohmann::json& workload, bool gone);
   void follow_group(const nlohmann::json& group, bool gone);

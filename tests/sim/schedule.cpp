@@ -90,6 +90,10 @@ class Schedule {
     if ((seed_ + static_cast<std::uint64_t>(number)) % 7 == 3 && shape.roles.empty() &&
         shape.fewest == 0 && shape.replicas > 2)
       shape.spares = 1 + static_cast<int>(seed_ % 2 == 0 && shape.replicas > 3);
+    // Parameter servers must know the ports of a worker that is replaced alone.
+    shape.host_network = seed_ % 3 == 0 && shape.backend.empty() &&
+                         std::ranges::count(shape.roles, contract::RoleKind::kParameterServer,
+                                            &RoleShape::kind) == 0;
     shape.lacks_an_image = rates_.bad_image > 0 && pick(100) < rates_.bad_image * 100;
     return shape;
   }

@@ -81,6 +81,7 @@ class World {
   void turn_profile();
   void node_fate();
   void foreign_fate();
+  nlohmann::json ports_for_foreigner(const std::string& node) const;
   void edit_while_away();
   void set_taint(const std::string& node, bool tainted);
   bool rest(int rounds);
