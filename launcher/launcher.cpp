@@ -268,7 +268,7 @@ void Launcher::Impl::tick() {
     if (watch_) watch_->tick();
     if (server_) spans_.tick(server_->gang());
     if (const auto saved = saves_.ended())
-      perform(member_.on_saved(saved->step, saved->ranks, saved->saved));
+      perform(member_.on_saved(saved->step, saved->ranks, saved->saved, saved->gone));
     if (auto imports = standbys_.told()) perform(member_.on_imports(*std::move(imports)));
     if (joining_) perform(member_.on_tick(clock_.steady()));
     unserved_.look(agent_.served_here(), log_);
