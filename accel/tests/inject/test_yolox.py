@@ -136,7 +136,7 @@ def test_other_arguments_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -
     """As in newer states of the repository, which match in the centre region only."""
 
     class Newer(YOLOXHead):
-        def get_assignments(self, batch_idx: int, num_gt: int) -> Any:  # type: ignore[override]
+        def get_assignments(self, batch_idx: int, num_gt: int) -> Any:
             return batch_idx
 
     monkeypatch.setattr(sys.modules[yolox_fake.MODULE], "YOLOXHead", Newer)
