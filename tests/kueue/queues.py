@@ -16,7 +16,6 @@ from kube import GROUPS, Kube, Object
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 GROUPS.update(
     {
-        "jobs": "/apis/batch/v1",
         **dict.fromkeys(
             (
                 "clusterqueues",
