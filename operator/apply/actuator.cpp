@@ -2,6 +2,7 @@
 #include "operator/apply/actuator.hpp"
 
 #include <algorithm>
+#include <mutex>
 
 #include "common/contract/host_ports.hpp"
 #include "common/kube/api/kueue.hpp"
@@ -324,11 +325,23 @@ Done Actuator::prioritize(const api::TrainingJob& job, const observe::WorkloadVi
   return written || stale ? Done{} : not_created(written.error());
 }
 
-Result<bool> Actuator::gone(const api::TrainingJob& job, const std::string& pod_name) {
-  const auto found = api_.get(kube::kPods, job.metadata.name_space, pod_name);
-  if (found) return owner_of(*found) != job.metadata.uid;
-  if (found.error().code == Code::kNotFound) return true;
-  return std::unexpected(found.error());
+Gone Actuator::gone(const api::TrainingJob& job, const std::vector<std::string>& pod_names) {
+  std::mutex mutex;
+  Gone gone;
+  std::vector<Executor::Task> tasks;
+  for (const std::string& name : pod_names) {
+    tasks.emplace_back([&] {
+      const auto found = api_.get(kube::kPods, job.metadata.name_space, name);
+      const std::lock_guard lock(mutex);
+      if (found ? owner_of(*found) != job.metadata.uid : found.error().code == Code::kNotFound) {
+        gone.pods.insert(name);
+      } else if (!found) {
+        gone.all_answered = false;
+      }
+    });
+  }
+  executor_.run(std::move(tasks));
+  return gone;
 }
 
 }  // namespace paceline::apply

@@ -9,7 +9,9 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "common/kube/api/api.hpp"
 #include "operator/apply/executor.hpp"
@@ -35,6 +37,11 @@ struct Settings {
 /// What the pods of a job need and what is made once.
 struct Surroundings {
   std::string rendezvous_ip;
+};
+
+struct Gone {
+  std::set<std::string> pods;
+  bool all_answered = true;  // else the others may be gone, too
 };
 
 /// The token of the job with this UID; an Error if it is not known yet.
@@ -76,8 +83,8 @@ class Actuator {
              const render::PodGroupInputs& inputs, bool only_try);
   /// Deletes the job's PodGroup, whatever scheduler it was made for.
   Done ungroup(const api::TrainingJob& job, const std::string& name);
-  /// True if the API server has no such pod of this job.
-  Result<bool> gone(const api::TrainingJob& job, const std::string& pod_name);
+  /// Which of these pods of the job the API server no longer has.
+  Gone gone(const api::TrainingJob& job, const std::vector<std::string>& pod_names);
 
   Result<std::string> token_of(const api::TrainingJob& job) { return tokens_(job.metadata.uid); }
 

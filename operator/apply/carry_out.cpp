@@ -120,12 +120,12 @@ Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>
     }
     want_schedule = note_growth(*state, plan) || want_schedule;
   }
-  for (const std::string& name : plan.check_gone) {
-    const auto gone = actuator_.gone(job->job, name);
+  if (!plan.check_gone.empty()) {
+    const Gone gone = actuator_.gone(job->job, plan.check_gone);
     const std::lock_guard lock(mutex_);
-    if (gone && *gone) state->memory.gone.insert(name);
-    outcome.failed = outcome.failed || !gone;
-    outcome.again = gone && *gone ? std::chrono::milliseconds(0) : std::chrono::milliseconds(200);
+    state->memory.gone.insert(gone.pods.begin(), gone.pods.end());
+    outcome.failed = outcome.failed || !gone.all_answered;
+    outcome.again = std::chrono::milliseconds(gone.pods.empty() ? 200 : 0);
   }
   Done total;
   if (auto early = act(current, state, plan, total)) outcome = *early;
