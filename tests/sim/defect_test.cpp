@@ -83,7 +83,11 @@ INSTANTIATE_TEST_SUITE_P(
              Defect::kIgnoresForeignPods,
              Law::kRoom,
              {.kill_pod = 0.02, .foreign = 0.1}},
-        Case{"IgnoresPorts", Defect::kIgnoresPorts, Law::kOwnPorts, {.kill_pod = 0.02}},
+        // A new leader has not chosen them itself.
+        Case{"IgnoresPorts",
+             Defect::kIgnoresPorts,
+             Law::kOwnPorts,
+             {.kill_pod = 0.02, .restart = 0.05}},
         Case{"IgnoresPortsOfForeignPods",
              Defect::kIgnoresForeignPods,
              Law::kOwnPorts,
