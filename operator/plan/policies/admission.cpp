@@ -81,6 +81,17 @@ Waiting told_of_limit(Waiting waiting) {
   return waiting;
 }
 
+/// Says how to have Kueue choose nodes that the job's own level allows.
+Waiting told_of_assignment(const Planner& planner, Waiting waiting) {
+  const bool assigned = std::ranges::any_of(
+      planner.in.kueue.grants, [](const api::PodGrant& grant) { return !grant.shares.empty(); });
+  if (assigned && planner.spec.required_topology && waiting.reason == "TooLarge")
+    waiting.message +=
+        "; Kueue chose the nodes, and does not read spec.topology.required: ask it for the level "
+        "by the annotation kueue.x-k8s.io/podset-required-topology of the templates";
+  return waiting;
+}
+
 /// False for a placeholder that runs nowhere, or no longer, and that only a finalizer still keeps.
 bool uses_quota(const std::shared_ptr<const observe::PodView>& placeholder) {
   return !placeholder->terminal() && !(placeholder->deleting && placeholder->node.empty());
@@ -166,7 +177,8 @@ void queue_up(Planner& planner) {
       planner.out.look_again = true;
       planner.wake_after(kLookAgain);
     }
-    Waiting told = told_of_growth(planner, told_of_limit(*memory.waiting));
+    Waiting told =
+        told_of_growth(planner, told_of_assignment(planner, told_of_limit(*memory.waiting)));
     planner.set(status::kPlaced, false, told.reason, std::move(told.message));
     if (memory.waiting->reason == "QuotaExceeded")
       planner.set(status::kQuotaReserved, false, "QuotaExceeded", memory.waiting->message);

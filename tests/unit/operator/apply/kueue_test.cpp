@@ -147,6 +147,17 @@ TEST(Kueue, ATopologyAssignmentDecidesWhichNodes) {
             json::parse(R"([{"name": "gpu-b", "pods": 1}, {"name": "gpu-a", "pods": 1}])"));
 }
 
+TEST(Kueue, AnAssignmentThatTheJobsOwnLevelForbidsIsNamed) {
+  KueueBench bench;
+  bench.add_labelled("j", {{"topology", {{"required", "Leaf"}}}});
+  bench.admit(kTwoRacks);
+  EXPECT_TRUE(bench.pods("j").empty());
+  const json placed = bench.condition("j", "Placed");
+  EXPECT_EQ(placed["reason"], "TooLarge");
+  EXPECT_TRUE(placed.value("message", "").contains("kueue.x-k8s.io/podset-required-topology"))
+      << placed.dump(1);
+}
+
 TEST(Kueue, KueueKnowsThePodsOfItsTopologies) {
   const json close = json::parse(R"([{"name": "w", "replicas": 2, "template": {
       "metadata": {"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}},
