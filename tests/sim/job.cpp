@@ -73,6 +73,8 @@ json document_of(const JobShape& shape) {
     job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = shape.kueue_queue;
   if (!shape.ttl.empty()) job["spec"]["ttlAfterFinished"] = shape.ttl;
   if (shape.one_leaf) job["spec"]["topology"]["required"] = "Leaf";
+  if (shape.prefers_leaf)
+    job["spec"]["topology"] = {{"preferred", "Leaf"}, {"preferredTimeout", "1m"}};
   if (shape.lacks_an_image)
     job["spec"]["roles"].back()["template"]["spec"]["containers"][0]["image"] = kMissingImage;
   const std::array<json, 5> wrong = {

@@ -37,6 +37,7 @@ struct JobShape {
   // in the order of node ranks; empty: one role of `replicas` workers
   std::vector<RoleShape> roles{};
   bool one_leaf = false;        // spec.topology.required is Leaf
+  bool prefers_leaf = false;    // spec.topology.preferred is Leaf, for a minute
   bool may_grow = false;        // it asks for nodes by placeholders
   bool lacks_an_image = false;  // the image of the last role cannot be pulled
   std::string oom_action{};     // of a failure rule for containers out of memory; empty: no rule

@@ -80,6 +80,7 @@ class Schedule {
     const int in_leaf = std::min(nodes_, kNodesOfLeaf) * (kCpuPerNode / (shape.cpu + overhead_));
     shape.one_leaf =
         (seed_ + static_cast<std::uint64_t>(number)) % 4 == 0 && shape.replicas <= in_leaf;
+    shape.prefers_leaf = (seed_ + static_cast<std::uint64_t>(number)) % 4 == 2;
     // Some jobs of such a cluster are not Kueue's.
     if (!kueue_queue_.empty() && pick(4) > 0) shape.kueue_queue = kueue_queue_;
     if (rates_.elastic > 0 && pick(100) < rates_.elastic * 100) make_elastic(shape);
