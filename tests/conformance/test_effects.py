@@ -532,7 +532,7 @@ def test_preferred_leaf_is_waited_for_within_a_limit(kube: Kube) -> None:
     full = using("60", nodeSelector={name: "effects-5"})
     holder = started(kube, "fills", roles=[{"replicas": 1, **full}])
     handles = {}
-    for job, limit in (("choosy", None), ("patient", "1h")):
+    for job, limit in (("prefers-a-leaf", None), ("waits-for-a-leaf", "1h")):
         topology = {"preferred": "Leaf", **({"preferredTimeout": limit} if limit else {})}
         change = {
             "roles": [using("10")],
@@ -541,15 +541,17 @@ def test_preferred_leaf_is_waited_for_within_a_limit(kube: Kube) -> None:
         }
         handles[job] = create(kube, job, merged(BASE["spec"], change))
         handles[job].wait_condition("Placed", "False", "WaitingForCloserNodes", timeout=60)
-    words = handles["choosy"].condition("Placed")["message"]
+    words = handles["prefers-a-leaf"].condition("Placed")["message"]
     assert "the roomiest takes 1; waits for one leaf until " in words, words
-    kube.patch("trainingjobs", SPACE, "choosy", {"spec": {"topology": {"preferredTimeout": "1s"}}})
-    wait_pods(handles["choosy"], "it has waited for long enough", 2)
-    assert {pin_of(pod) for pod in handles["choosy"].pods()} != {"effects-5", "effects-6"}
-    assert handles["patient"].pods() == []
+    kube.patch(
+        "trainingjobs", SPACE, "prefers-a-leaf", {"spec": {"topology": {"preferredTimeout": "1s"}}}
+    )
+    wait_pods(handles["prefers-a-leaf"], "it has waited for long enough", 2)
+    assert {pin_of(pod) for pod in handles["prefers-a-leaf"].pods()} != {"effects-5", "effects-6"}
+    assert handles["waits-for-a-leaf"].pods() == []
     drop(holder)
-    wait_pods(handles["patient"], "the leaf has room", 2)
-    assert handles["patient"].status["placement"]["where"] == "2 nodes in leaf left"
+    wait_pods(handles["waits-for-a-leaf"], "the leaf has room", 2)
+    assert handles["waits-for-a-leaf"].status["placement"]["where"] == "2 nodes in leaf left"
     for handle in handles.values():
         drop(handle)
     for node in ("effects-5", "effects-6"):
