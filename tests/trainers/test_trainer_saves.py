@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / "accel" / "python"
 AGREED = 5
+LAST = 8
 
 PROGRAM = """
 import sys
@@ -71,12 +72,12 @@ def test_a_trainer_that_saves_saves_at_the_agreed_step(
     tmp_path: Path, strategy: str, saved: bool
 ) -> None:
     output = train(tmp_path, strategy)
-    assert "trained to step 8" in output
+    assert f"trained to step {LAST}" in output
     assert (tmp_path / "output" / f"checkpoint-{AGREED}").exists() == saved, output
-    assert told(tmp_path) == ([(AGREED, AGREED + 1, 1)] if saved else [])
+    assert told(tmp_path) == ([(LAST, AGREED + 1, 1)] if saved else []), "it trains on"
 
 
 def test_it_resumes_from_there(tmp_path: Path) -> None:
     train(tmp_path, "steps")
-    (tmp_path / "output" / "checkpoint-8").rename(tmp_path / "the last one")
-    assert "trained to step 8" in train(tmp_path, "steps", "resume")
+    (tmp_path / "output" / f"checkpoint-{LAST}").rename(tmp_path / "the last one")
+    assert f"trained to step {LAST}" in train(tmp_path, "steps", "resume")
