@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kube import Kube
-from load import BIN, FOLDER, Bench, Observer, create_all, job
+from load import BIN, FOLDER, Bench, Observer, create_all, in_parallel, job
 
 TEMPLATE = FOLDER / "pod.json"
 MOST_JOBS = 100  # as in bench/gang_writes
@@ -46,6 +46,14 @@ def write_template(kube: Kube, namespace: str) -> tuple[int, int]:
     return size_of(body), size_of(ours)
 
 
+def make_room(bench: Bench, namespace: str, pods: int) -> None:
+    """For the next: in a small cluster the pods of two of them would not fit."""
+    gone = Observer(namespace, pods, "gone")
+    names = [pod["metadata"]["name"] for pod in bench.kube.list("pods", namespace)]
+    in_parallel(bench.kube, names, lambda kube, name: kube.delete("pods", namespace, name))
+    gone.wait(bench.plane)
+
+
 def measure_writers(bench: Bench) -> None:
     sizes = bench.sizes
     jobs = min(sizes.jobs, MOST_JOBS)
@@ -66,9 +74,7 @@ def measure_writers(bench: Bench) -> None:
         bench.row(what, f"{side}_pods_per_s", pods / seconds, "pods/s")
         times = pods / seconds / bench.result["pods_per_s"]
         bench.row("the operator's time over that of the " + what, f"times_{side}", times, "")
-        gone = Observer(side, pods, "gone")
-        bench.kube.request("DELETE", bench.kube.path("pods", side))  # room for the next
-        gone.wait(bench.plane)
+        make_room(bench, side, pods)
 
 
 def batch_job(name: str, pods: int) -> dict[str, Any]:
