@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job waits for nodes that do not exist yet. An autoscaler adds KWOK's nodes for its placeholders,
-and takes them away when the job has ended.
+"""A job waits for nodes that do not exist yet. An autoscaler adds KWOK's nodes for its
+placeholders, and takes them away when the job has ended.
 
 The job is in no queue of Kueue: for those, Kueue asks by its own admission checks.
 """
@@ -16,7 +16,7 @@ from test_growth import check_order, placeholders
 
 
 def end_well(kube: Kube, pod: Object) -> None:
-    """Says what a kubelet says when the rank has ended; KWOK lets pods run until they are deleted."""
+    """Says what a kubelet says when the rank has ended; KWOK's pods run until they are deleted."""
     ended = {"exitCode": 0, "reason": "Completed", "finishedAt": "2026-01-01T00:00:01Z"}
     container = {**pod["status"]["containerStatuses"][0], "ready": False}
     container["state"] = {"terminated": ended}
