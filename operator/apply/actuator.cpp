@@ -296,19 +296,20 @@ std::expected<render::WorkloadPriority, Done> Actuator::workload_priority(
                                   value_of.is_number_integer() ? value_of.get<int>() : 0};
 }
 
-Done Actuator::submit(const api::TrainingJob& job, const std::string& pod_priority, int value) {
+Done Actuator::submit(const api::TrainingJob& job, const std::string& pod_priority, int value,
+                      const api::LevelAsk& level) {
   const auto priority = workload_priority(job, pod_priority, value);
   if (!priority) return priority.error();
-  const json workload = render::render_workload(job, *priority, pod_priority);
+  const json workload = render::render_workload(job, *priority, pod_priority, level);
   if (auto made = make(kube::kKueueWorkloads, job, workload); !made) return made.error();
   return {};
 }
 
-Done Actuator::prioritize(const api::TrainingJob& job, const observe::WorkloadView& workload,
-                          const std::string& pod_priority, int value) {
+Done Actuator::revise(const api::TrainingJob& job, const observe::WorkloadView& workload,
+                      const std::string& pod_priority, int value, const api::LevelAsk& level) {
   const auto priority = workload_priority(job, pod_priority, value);
   if (!priority) return priority.error();
-  json spec = render::render_workload(job, *priority, pod_priority)["spec"];
+  json spec = render::render_workload(job, *priority, pod_priority, level)["spec"];
   if (!spec.contains("priorityClassRef")) spec["priorityClassRef"] = nullptr;
   // Kueue takes no other ones once it has reserved quota.
   for (const char* fixed : {"podSets", "queueName"}) {

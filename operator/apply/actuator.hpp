@@ -73,10 +73,11 @@ class Actuator {
   Done remove_job(const api::TrainingJob& job);
   /// Creates the job's Workload of Kueue. `pod_priority`: the PriorityClass of the pods, and its
   /// value, which Kueue uses unless the job names a WorkloadPriorityClass.
-  Done submit(const api::TrainingJob& job, const std::string& pod_priority, int value);
-  /// Gives that Workload the job's priority. Does nothing if it has changed meanwhile.
-  Done prioritize(const api::TrainingJob& job, const observe::WorkloadView& workload,
-                  const std::string& pod_priority, int value);
+  Done submit(const api::TrainingJob& job, const std::string& pod_priority, int value,
+              const api::LevelAsk& level);
+  /// Gives that Workload the job's priority and level. Does nothing if it has changed meanwhile.
+  Done revise(const api::TrainingJob& job, const observe::WorkloadView& workload,
+              const std::string& pod_priority, int value, const api::LevelAsk& level);
   /// Creates the PodGroup of a job that another scheduler binds, unless the job has it. A refusal's
   /// reason is SchedulerNotInstalled if its API is not served. `only_try`: with dryRun=All.
   Done group(const api::TrainingJob& job, const std::string& name,

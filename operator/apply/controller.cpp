@@ -88,18 +88,16 @@ void Controller::subscribe() {
       parts_.enqueue(kube::key_of(workload.meta.ns, workload.job_name));
   });
   parts_.stores.local_queues.subscribe([this](const auto& before, const auto& after) {
-    if (before && after) return;
-    // Jobs that name it are Kueue's from now on, or no longer.
+    if (before && after && before->flavors == after->flavors) return;
+    // Jobs that name it are Kueue's from now on, or no longer, or may ask for a level.
     const observe::LocalQueueView& queue = after ? *after : *before;
     for (const auto& job : parts_.stores.jobs.list()) {
       if (job->meta.ns == queue.meta.ns && !api::named_queue(job->job).empty())
         parts_.enqueue(kube::key_of(job->meta.ns, job->meta.name));
     }
   });
-  parts_.stores.flavors.subscribe(
-      [this](const auto&, const auto&) { parts_.enqueue(kScheduleKey); });
-  parts_.stores.topologies.subscribe(
-      [this](const auto&, const auto&) { parts_.enqueue(kScheduleKey); });
+  parts_.stores.flavors.subscribe([this](const auto&, const auto&) { wake_for_levels(); });
+  parts_.stores.topologies.subscribe([this](const auto&, const auto&) { wake_for_levels(); });
   parts_.stores.profiles.subscribe([this](const auto& before, const auto& after) {
     // Only waiting jobs are told: a placed gang keeps the profile that it was placed with.
     const std::string& name = (after ? *after : *before).meta.name;

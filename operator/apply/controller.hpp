@@ -182,6 +182,8 @@ class Controller {
   Done keep_group(const observe::JobView& job, JobState& state, const std::string& name);
   /// What the stores say of the job's quota in Kueue, and the priority that it is to have there.
   plan::KueueSeen ask_kueue(const observe::JobView& job) const;
+  /// The levels that Kueue's Topologies name may have changed: waiting jobs may ask for others.
+  void wake_for_levels();
   /// Creates, changes or deletes the job's Workload of Kueue.
   Done tell_kueue(const JobPtr& job, const plan::Plan& plan);
   std::expected<JobPtr, Outcome> write_status(const JobPtr& job,

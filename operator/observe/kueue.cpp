@@ -117,6 +117,22 @@ void read_admission(const element& workload, WorkloadView& view) {
   }
 }
 
+/// What the operator asked for the roles whose templates do not ask by themselves.
+api::LevelAsk read_level(const element& workload) {
+  for (const element set : items(at(workload, "spec", "podSets"))) {
+    const bool by_template =
+        std::ranges::any_of(api::kTopologyAnnotations, [&set](const char* annotation) {
+          return !text(at(set, "template", "metadata", "annotations", annotation)).empty();
+        });
+    if (by_template) continue;
+    for (const char* mode : {"required", "preferred"}) {
+      const std::string_view label = text(at(set, "topologyRequest", mode));
+      if (!label.empty()) return {std::string(label), std::string_view(mode) == "required"};
+    }
+  }
+  return {};
+}
+
 void read_conditions(const element& workload, WorkloadView& view) {
   std::string no_quota;
   std::string not_admitted;  // while quota is reserved: the admission checks
@@ -154,6 +170,7 @@ Result<WorkloadView> project_workload(std::string_view json) {
     view.spec = text(at(workload, "metadata", "annotations", api::kSpecAnnotation));
     view.priority = {std::string(text(at(workload, "spec", "priorityClassRef", "name"))),
                      text(at(workload, "spec", "priorityClassRef", "group")) == "kueue.x-k8s.io"};
+    view.level = read_level(workload);
     for (const element given : items(at(workload, "status", "reclaimablePods")))
       view.gave_back = view.gave_back || pods(at(given, "count")) > 0;
     view.deleting = !text(at(workload, "metadata", "deletionTimestamp")).empty();
@@ -163,7 +180,11 @@ Result<WorkloadView> project_workload(std::string_view json) {
 }
 
 Result<LocalQueueView> project_local_queue(std::string_view json) {
-  return with_json<LocalQueueView>(json, [](const element&, LocalQueueView&) {});
+  return with_json<LocalQueueView>(json, [](const element& queue, LocalQueueView& view) {
+    // Kueue lists every flavor here, also those of which nothing is reserved.
+    for (const element flavor : items(at(queue, "status", "flavorsReservation")))
+      view.flavors.emplace_back(text(at(flavor, "name")));
+  });
 }
 
 Result<FlavorView> project_flavor(std::string_view json) {

@@ -29,6 +29,7 @@ struct WorkloadView {
   std::string queue;
   std::string spec;  // api::sized_fingerprint of the job that it was made for
   api::PriorityClassRef priority;
+  api::LevelAsk level;
   bool deleting = false;
   bool quota_reserved = false;
   bool admitted = false;
@@ -46,6 +47,7 @@ struct WorkloadView {
 
 struct LocalQueueView {
   kube::ObjectMeta meta;
+  std::vector<std::string> flavors;  // of its ClusterQueue; empty: Kueue has not said them yet
 };
 
 struct FlavorView {

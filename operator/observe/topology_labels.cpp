@@ -63,4 +63,12 @@ LevelLabels levels_of(const std::vector<std::string>& labels) {
   return named;
 }
 
+std::string label_of_level(const std::vector<std::string>& labels, api::TopologyLevel level) {
+  const auto wanted = static_cast<std::size_t>(level);
+  for (const std::string& label : labels) {
+    if (known_level(label) == wanted) return label;
+  }
+  return levels_of(labels)[wanted];
+}
+
 }  // namespace paceline::observe

@@ -29,4 +29,8 @@ using LevelLabels = std::array<std::string, api::kTopologyLevels.size()>;
 /// none, and neither does the node's own name.
 LevelLabels levels_of(const std::vector<std::string>& labels);
 
+/// Which of an administrator's labels, from the widest, names the level: one that domain_by_labels
+/// reads for it, or one of levels_of. Empty: none.
+std::string label_of_level(const std::vector<std::string>& labels, api::TopologyLevel level);
+
 }  // namespace paceline::observe

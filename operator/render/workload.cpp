@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/render/workload.hpp"
 
+#include <algorithm>
+
 #include "common/contract/labels.hpp"
 #include "operator/api/elastic.hpp"
 #include "operator/api/fingerprint.hpp"
+#include "operator/api/template/containers.hpp"
 
 namespace paceline::render {
 namespace {
@@ -41,14 +44,39 @@ json pod_set(const api::Role& role, const std::string& pod_priority) {
   return set;
 }
 
+/// Asks Kueue for the level. Kueue keeps two pod sets in one domain if one of them is a single pod;
+/// of others it chooses a domain for each.
+void ask_for(json& sets, const api::Spec& spec, const api::LevelAsk& level) {
+  std::vector<json*> asking;
+  for (std::size_t i = 0; i < spec.roles.size(); ++i) {
+    if (!follows_level(spec, spec.roles[i])) continue;
+    sets[i]["topologyRequest"] = {{level.required ? "required" : "preferred", level.label},
+                                  {"podIndexLabel", contract::kLabelReplicaIndex}};
+    asking.push_back(&sets[i]);
+  }
+  const bool one_is_single =
+      std::ranges::any_of(asking, [](const json* set) { return set->value("count", 0) == 1; });
+  if (asking.size() != 2 || !one_is_single) return;
+  for (json* set : asking) (*set)["topologyRequest"]["podSetGroupName"] = "together";
+}
+
 }  // namespace
+
+bool follows_level(const api::Spec& spec, const api::Role& role) {
+  const json asked = role.pod_template.value("/metadata/annotations"_json_pointer, json());
+  const bool by_template =
+      std::ranges::any_of(api::kTopologyAnnotations,
+                          [&asked](const char* annotation) { return asked.contains(annotation); });
+  if (by_template) return false;
+  return api::has_accelerators(role) || std::ranges::none_of(spec.roles, api::has_accelerators);
+}
 
 std::string workload_name(const api::TrainingJob& job) {
   return "trainingjob-" + job.metadata.name + "-" + job.metadata.uid.substr(0, 8);
 }
 
 json render_workload(const api::TrainingJob& job, const WorkloadPriority& priority,
-                     const std::string& pod_priority) {
+                     const std::string& pod_priority, const api::LevelAsk& level) {
   json workload = {
       {"apiVersion", "kueue.x-k8s.io/v1beta2"},
       {"kind", "Workload"},
@@ -79,6 +107,7 @@ json render_workload(const api::TrainingJob& job, const WorkloadPriority& priori
   // With quota for a part of them, the job starts smaller.
   if (const auto& elastic = job.spec.elastic)
     sets[elastic->role]["minCount"] = elastic->min_replicas;
+  if (!level.label.empty()) ask_for(sets, job.spec, level);
   return workload;
 }
 

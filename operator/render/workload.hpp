@@ -20,8 +20,12 @@ struct WorkloadPriority {
 
 std::string workload_name(const api::TrainingJob& job);
 
-/// `pod_priority`: the PriorityClass of the pods; empty: none.
+/// The job's own level bounds the role, and its template does not ask Kueue for a topology itself.
+bool follows_level(const api::Spec& spec, const api::Role& role);
+
+/// `pod_priority`: the PriorityClass of the pods; empty: none. `level`: for the roles that follow
+/// it.
 nlohmann::json render_workload(const api::TrainingJob& job, const WorkloadPriority& priority,
-                               const std::string& pod_priority);
+                               const std::string& pod_priority, const api::LevelAsk& level);
 
 }  // namespace paceline::render

@@ -5,7 +5,7 @@ Workloads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -78,15 +78,17 @@ class Queue:
     def name(self) -> str:
         return self.namespace
 
-    def create(self, pods: int, **cluster_queue: Any) -> None:
-        """`pods`: how many pods of a job the quota holds."""
+    def create(self, pods: int, more: Sequence[str] = (), **cluster_queue: Any) -> None:
+        """`pods`: how many pods of a job the quota holds; `more`: flavors beside its own, with the
+        same quota each.
+        """
         quota = [
             {"name": "cpu", "nominalQuota": f"{pods * POD_CPU}m"},
             {"name": "memory", "nominalQuota": "1Gi"},
         ]
         group = {
             "coveredResources": ["cpu", "memory"],
-            "flavors": [{"name": self.flavor, "resources": quota}],
+            "flavors": [{"name": name, "resources": quota} for name in (self.flavor, *more)],
         }
         spec = {
             "namespaceSelector": {},
@@ -97,6 +99,15 @@ class Queue:
         _create(self.kube, "clusterqueues", "ClusterQueue", "", self.name, spec)
         local = {"clusterQueue": self.name}
         _create(self.kube, "localqueues", "LocalQueue", self.namespace, self.name, local)
+
+    def wait_flavors(self) -> None:
+        """Waits until Kueue has said which flavors the LocalQueue has."""
+
+        def told() -> bool:
+            status = self.kube.get("localqueues", self.namespace, self.name).get("status", {})
+            return bool(status.get("flavorsReservation"))
+
+        self.kube.wait(f"Kueue names the flavors of {self.name}", told, self.namespace)
 
     def delete(self) -> None:
         self.kube.delete("clusterqueues", "", self.name)

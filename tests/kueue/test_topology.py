@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import kwok
 import pytest
 from controller import Kueue
-from jobs import UNTIL_TOLD, JobHandle
+from jobs import UNTIL_TOLD, JobHandle, role, trainer
 from kube import Kube, Object
-from queues import POOL, Queue, make_flavor, make_topology, wait_condition
+from queues import POOL, Queue, make_flavor, make_topology, wait_condition, wait_workload
 
 HOST = "kubernetes.io/hostname"
 RACK = "tests.paceline.dev/rack"
@@ -98,6 +98,32 @@ def network(kube: Kube, kueue: Kueue, kwok_controller: None) -> Iterator[str]:
         kube.delete("nodes", "", node)
 
 
+@pytest.fixture
+def near(kube: Kube, namespace: str, network: str) -> Iterator[Queue]:
+    """A queue of that flavor. When its test ends, the nodes are free for the next one."""
+    queue = Queue(kube, namespace, network)
+    yield queue
+    for item in kube.list("trainingjobs", namespace):
+        JobHandle(kube, namespace, item["metadata"]["name"]).delete()
+    kube.wait(
+        "no Workload and no pod is left",
+        lambda: not kube.list("workloads", namespace) and not kube.list("pods", namespace),
+        namespace,
+    )
+    queue.delete()
+
+
+ONE_NODE_EACH = {"cpu": "1100m", "memory": "32Mi"}
+
+
+def requests_of(workload: Object) -> list[Object]:
+    """By pod set, what it asks of the topology."""
+    sets = [pod_set.get("topologyRequest", {}) for pod_set in workload["spec"]["podSets"]]
+    keys = ("required", "preferred", "podSetGroupName")
+    return [{key: asked[key] for key in keys if key in asked} for asked in sets]
+
+
+@pytest.mark.parametrize("by_annotation", [True, False])
 @pytest.mark.parametrize(
     ("level", "label", "nodes", "where"),
     [
@@ -105,29 +131,93 @@ def network(kube: Kube, kueue: Kueue, kwok_controller: None) -> Iterator[str]:
         ("Spine", BLOCK, ["net-2", "net-3", "net-4"], "3 nodes in 2 leaves, spine b2"),
     ],
 )
-def test_gang_lies_in_the_domain_that_both_ask_for(
-    kube: Kube,
+def test_gang_lies_in_the_domain_that_it_requires(
     submit: Submit,
-    namespace: str,
-    network: str,
+    near: Queue,
+    by_annotation: bool,
     level: str,
     label: str,
     nodes: list[str],
     where: str,
 ) -> None:
-    """The annotation asks Kueue, `topology.required` asks Paceline, which reads the same labels."""
-    queue = Queue(kube, namespace, network)
-    queue.create(pods=1000)
-    requests = {"cpu": "1100m", "memory": "32Mi"}
-    body = queue.training_job(
-        "near", UNTIL_TOLD, replicas=len(nodes), requests=requests, topology={"required": level}
+    """Paceline reads the same labels. It asks Kueue if the template does not."""
+    near.create(pods=1000)
+    near.wait_flavors()
+    body = near.training_job(
+        "near",
+        UNTIL_TOLD,
+        replicas=len(nodes),
+        requests=ONE_NODE_EACH,
+        topology={"required": level},
     )
-    template = body["spec"]["roles"][0]["template"]
-    template["metadata"] = {"annotations": {"kueue.x-k8s.io/podset-required-topology": label}}
+    if by_annotation:
+        template = body["spec"]["roles"][0]["template"]
+        template["metadata"] = {"annotations": {"kueue.x-k8s.io/podset-required-topology": label}}
     handle = submit(body)
     handle.wait_phase("Running")
     workload = wait_condition(handle, "PodsReady", "True")
+    assert requests_of(workload) == [{"required": label}]
     assert nodes_of(handle) == assigned(workload) == nodes
     assert handle.status["placement"]["where"] == where
-    handle.delete()
-    queue.delete()
+
+
+def test_preferred_level_reaches_kueue(submit: Submit, near: Queue) -> None:
+    near.create(pods=1000)
+    near.wait_flavors()
+    handle = submit(
+        near.training_job(
+            "near", UNTIL_TOLD, requests=ONE_NODE_EACH, topology={"preferred": "Leaf"}
+        )
+    )
+    handle.wait_phase("Running")
+    workload = wait_condition(handle, "PodsReady", "True")
+    assert requests_of(workload) == [{"preferred": RACK}]
+    assert nodes_of(handle) == assigned(workload) == ["net-2", "net-3"]
+
+
+def test_two_roles_lie_in_one_rack(submit: Submit, near: Queue) -> None:
+    """Alone, either of them would go to a rack of one node, which it fits best."""
+    near.create(pods=1000)
+    near.wait_flavors()
+    body = near.training_job("near", UNTIL_TOLD, topology={"required": "Leaf"})
+    container = trainer(UNTIL_TOLD, ONE_NODE_EACH)
+    body["spec"]["roles"] = [role(name, 1, container) for name in ("chief", "worker")]
+    handle = submit(body)
+    handle.wait_phase("Running")
+    asked = {"required": RACK, "podSetGroupName": "together"}
+    assert requests_of(wait_condition(handle, "PodsReady", "True")) == [asked, asked]
+    assert sorted(nodes_of(handle)) == ["net-2", "net-3"]
+
+
+def test_level_that_not_all_flavors_name_is_pacelines_alone(
+    kube: Kube, submit: Submit, near: Queue
+) -> None:
+    """Kueue admits a job that asks only to flavors with a topology, and others only to the rest."""
+    plain = make_flavor(kube, "no-topology", nodeLabels={POOL: "network"})
+    near.create(pods=1000, more=[plain])
+    near.wait_flavors()
+    handle = submit(
+        near.training_job(
+            "near", UNTIL_TOLD, requests=ONE_NODE_EACH, topology={"required": "Leaf"}
+        )
+    )
+    handle.wait_phase("Running")
+    workload = wait_condition(handle, "PodsReady", "True")
+    assert requests_of(workload) == [{}]
+    (admitted,) = workload["status"]["admission"]["podSetAssignments"]
+    assert set(admitted["flavors"].values()) == {plain}
+    assert handle.status["placement"]["where"] == "2 nodes in leaf r2, spine b2"
+
+
+def test_waiting_workload_learns_the_level(kube: Kube, submit: Submit, near: Queue) -> None:
+    """It waits for quota, and keeps its age."""
+    near.create(pods=0)
+    near.wait_flavors()
+    handle = submit(near.training_job("near", UNTIL_TOLD, requests=ONE_NODE_EACH))
+    before = wait_workload(handle, "asks for nothing", lambda found: requests_of(found) == [{}])
+    change = {"spec": {"topology": {"preferred": "Leaf"}}}
+    kube.patch("trainingjobs", handle.namespace, handle.name, change)
+    after = wait_workload(
+        handle, "asks for the rack", lambda found: requests_of(found) == [{"preferred": RACK}]
+    )
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]

@@ -2,6 +2,7 @@
 // What an admission of Kueue means for the pods of one role. Values.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,6 +23,18 @@ struct PriorityClassRef {
   std::string name;       // empty: no class
   bool of_kueue = false;  // a WorkloadPriorityClass, else a PriorityClass
   bool operator==(const PriorityClassRef&) const = default;
+};
+
+/// Annotations of a role's template by which its author asks Kueue for a topology.
+inline constexpr std::array<const char*, 3> kTopologyAnnotations{
+    "kueue.x-k8s.io/podset-required-topology", "kueue.x-k8s.io/podset-preferred-topology",
+    "kueue.x-k8s.io/podset-unconstrained-topology"};
+
+/// The level of the network that a Workload asks Kueue for because of the job's spec.topology.
+struct LevelAsk {
+  std::string label;      // of the nodes: names the level in a Topology; empty: nothing is asked
+  bool required = false;  // else preferred
+  bool operator==(const LevelAsk&) const = default;
 };
 
 using NodeLabels = std::vector<std::pair<std::string, std::string>>;

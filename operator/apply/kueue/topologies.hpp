@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "operator/apply/stores.hpp"
@@ -16,5 +17,11 @@ namespace paceline::apply {
 /// several ResourceFlavors with such a Topology that a node belongs to, the first by name counts.
 std::vector<plan::Domains> domains_by_topologies(
     const Stores& stores, const std::vector<std::shared_ptr<const observe::NodeView>>& nodes);
+
+/// What the job's Workload is to ask of Kueue's topology; nullopt: Kueue has not said which flavors
+/// the job's queue has. Kueue admits a Workload that asks only to flavors with that label. So
+/// nothing is asked unless each flavor's Topology names the job's level by the same label, and no
+/// other label names it on their nodes.
+std::optional<api::LevelAsk> level_to_ask(const Stores& stores, const api::TrainingJob& job);
 
 }  // namespace paceline::apply

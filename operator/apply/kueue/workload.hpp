@@ -19,7 +19,7 @@ plan::KueueSeen look_at_kueue(const Stores& stores, const observe::JobView& job)
 Done confirm_admission(kube::Api& api, const observe::WorkloadView& workload);
 
 /// Carries out the plan's step on the Workload that it saw: every one but kNone, kCreate and
-/// kPrioritize. `spec`: of the job.
+/// kRevise. `spec`: of the job.
 Status write_workload(kube::Api& api, const plan::Plan& plan, const api::Spec& spec, WallTime now);
 
 }  // namespace paceline::apply

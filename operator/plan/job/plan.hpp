@@ -84,8 +84,9 @@ struct KueueSeen {
   std::string queue;          // the LocalQueue that decides on the job; empty: Kueue does not
   bool queue_exists = false;  // the LocalQueue
   std::shared_ptr<const observe::WorkloadView> workload = nullptr;  // the job's; null: none
-  std::vector<api::PodGrant> grants = {};  // by role, if the Workload is admitted
-  api::PriorityClassRef priority = {};     // that the Workload is to have
+  std::vector<api::PodGrant> grants = {};   // by role, if the Workload is admitted
+  api::PriorityClassRef priority = {};      // that the Workload is to have
+  std::optional<api::LevelAsk> level = {};  // too, while the job waits; nullopt: not known
 };
 
 struct Observed {
@@ -139,10 +140,10 @@ enum class WorkloadStep {
   kNone,
   kCreate,
   kDelete,
-  kPrioritize,  // gives it the priority class that the job has now
-  kRelease,     // after an eviction: Kueue gives the quota to others only then
-  kShrink,      // gives back the quota of pods that an elastic job no longer has
-  kReady,       // all pods run
+  kRevise,   // gives it the priority class that the job has now, and what it asks of the topology
+  kRelease,  // after an eviction: Kueue gives the quota to others only then
+  kShrink,   // gives back the quota of pods that an elastic job no longer has
+  kReady,    // all pods run
   kNotReady,
   kFinish
 };
@@ -151,6 +152,7 @@ struct Plan {
   api::JobStatus status;
   WorkloadStep workload_step = WorkloadStep::kNone;
   std::shared_ptr<const observe::WorkloadView> workload;  // that the step is about
+  std::optional<api::LevelAsk> level;                     // as KueueSeen has it
   std::vector<api::PodGrant> grants;                      // by role, for `creates`; empty: none
   std::vector<CreatePod> creates;
   std::vector<std::string> avoid_nodes;  // by the pods of `creates` that name no node

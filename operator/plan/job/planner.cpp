@@ -20,6 +20,7 @@ Planner::Planner(const Observed& observed) : in(observed), spec(observed.job.job
   if (observed.job.errors.empty()) out.status.queue = api::queue_of(observed.job.job);
   out.grants = observed.kueue.grants;
   out.workload = observed.kueue.workload;
+  out.level = observed.kueue.level;
 }
 
 void Planner::set(std::string_view type, bool value, std::string_view reason, std::string message) {

@@ -83,12 +83,19 @@ Waiting told_of_limit(Waiting waiting) {
 
 /// Says how to have Kueue choose nodes that the job's own level allows.
 Waiting told_of_assignment(const Planner& planner, Waiting waiting) {
+  const KueueSeen& kueue = planner.in.kueue;
   const bool assigned = std::ranges::any_of(
-      planner.in.kueue.grants, [](const api::PodGrant& grant) { return !grant.shares.empty(); });
-  if (assigned && planner.spec.required_topology && waiting.reason == "TooLarge")
+      kueue.grants, [](const api::PodGrant& grant) { return !grant.shares.empty(); });
+  if (!assigned || !planner.spec.required_topology || waiting.reason != "TooLarge") return waiting;
+  if (const api::LevelAsk& asked = kueue.workload->level; asked.required) {
+    waiting.message += "; Kueue chose the nodes of each role by itself, within one " + asked.label +
+                       ": it keeps only two roles together, of which one has a single replica";
+  } else {
     waiting.message +=
-        "; Kueue chose the nodes, and does not read spec.topology.required: ask it for the level "
-        "by the annotation kueue.x-k8s.io/podset-required-topology of the templates";
+        "; Kueue chose the nodes, and could not be asked for the level of spec.topology.required: "
+        "name the level's node label in the annotation kueue.x-k8s.io/podset-required-topology of "
+        "the templates";
+  }
   return waiting;
 }
 

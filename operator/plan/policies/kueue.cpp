@@ -13,20 +13,29 @@
 namespace paceline::plan {
 namespace {
 
-/// The Workload was made for the job as it is now, and would be admitted for all of its pods.
+/// Kueue has chosen, or chooses, nodes without the level that the job requires.
+bool lacks_level(const KueueSeen& kueue) {
+  return kueue.level && kueue.level->required && kueue.workload->level != *kueue.level;
+}
+
+/// The Workload was made for the job as it is now, and would be admitted for all of its pods, and
+/// for nodes that the job may use.
 bool is_current(const Planner& planner, const observe::WorkloadView& workload) {
   if (workload.gave_back && !workload.quota_reserved) return false;
+  if (workload.quota_reserved && lacks_level(planner.in.kueue)) return false;
   return workload.queue == planner.in.kueue.queue &&
          (workload.spec == api::sized_fingerprint(planner.in.job.fingerprint, planner.spec) ||
           api::is_former_sized_fingerprint(workload.spec, planner.spec));
 }
 
-/// The job has another priority class than its Workload. While quota is reserved, Kueue takes only
-/// the name of another WorkloadPriorityClass.
-bool has_new_priority(const KueueSeen& kueue) {
-  const api::PriorityClassRef& present = kueue.workload->priority;
-  if (present == kueue.priority) return false;
-  return !kueue.workload->quota_reserved || (present.of_kueue && kueue.priority.of_kueue);
+/// The job has another priority class than its Workload, or asks for another level. While quota is
+/// reserved, Kueue takes only the name of another WorkloadPriorityClass.
+bool is_outdated(const KueueSeen& kueue) {
+  const observe::WorkloadView& workload = *kueue.workload;
+  const bool other_class = workload.priority != kueue.priority;
+  if (!workload.quota_reserved)
+    return other_class || (kueue.level && workload.level != *kueue.level);
+  return other_class && workload.priority.of_kueue && kueue.priority.of_kueue;
 }
 
 /// The elastic job runs with fewer replicas than it has quota for, and no other pod is left.
@@ -52,8 +61,8 @@ bool waits_for_quota(Planner& planner) {
   if (kueue.queue.empty()) return false;
   const auto& workload = kueue.workload;
   const bool current = workload != nullptr && is_current(planner, *workload);
-  if (current && !workload->deleting && has_new_priority(kueue))
-    planner.out.workload_step = WorkloadStep::kPrioritize;
+  if (current && !workload->deleting && is_outdated(kueue))
+    planner.out.workload_step = WorkloadStep::kRevise;
   if (current && workload->grants()) return false;
   planner.out.queued = false;
   if (workload == nullptr && !kueue.queue_exists) {
@@ -101,8 +110,8 @@ void tend_workload(Planner& planner) {
       step = ready ? WorkloadStep::kReady : WorkloadStep::kNotReady;
     } else if (has_shrunk(planner)) {
       step = WorkloadStep::kShrink;
-    } else if (has_new_priority(planner.in.kueue)) {
-      step = WorkloadStep::kPrioritize;
+    } else if (is_outdated(planner.in.kueue)) {
+      step = WorkloadStep::kRevise;
     }
     return;
   }
