@@ -82,7 +82,8 @@ class Actuator {
   /// reason is SchedulerNotInstalled if its API is not served. `only_try`: with dryRun=All.
   Done group(const api::TrainingJob& job, const std::string& name,
              const render::PodGroupInputs& inputs, bool only_try);
-  /// Deletes the job's PodGroup, whatever scheduler it was made for.
+  /// Deletes the job's PodGroup, whatever scheduler it was made for. A refusal if that is
+  /// forbidden.
   Done ungroup(const api::TrainingJob& job, const std::string& name);
   /// Which of these pods of the job the API server no longer has.
   Gone gone(const api::TrainingJob& job, const std::vector<std::string>& pod_names);

@@ -217,17 +217,13 @@ std::optional<Outcome> Controller::act(const JobPtr& job, const std::shared_ptr<
   if (plan.keep_pod_group) {
     if (auto stop = absorb(keep_group(*job, *state, plan.status.pod_group))) return stop;
   }
-  if (plan.drop_pod_group) {
-    if (auto stop = absorb(actuator_.ungroup(job->job, plan.status.pod_group))) return stop;
-    const std::lock_guard lock(mutex_);
-    state->memory.pod_group_gone = true;
-    return Outcome{false, std::chrono::milliseconds(0)};
-  }
   if (auto stop = hold_room(job, state, plan, total)) return stop;
   if (auto stop = request_nodes(job, state, plan)) return stop;
   if (plan.delete_job) {
     if (auto stop = absorb(actuator_.remove_job(job->job))) return stop;
   }
+  // Last, since it may never be allowed.
+  if (plan.drop_pod_group) return drop_group(job, *state, plan.status.pod_group);
   return undeleted;
 }
 
@@ -318,7 +314,10 @@ std::expected<JobPtr, Outcome> Controller::write_status(const JobPtr& job,
       memory.training_written = parts_.clock.wall();
     if (status::other_findings(status.findings, job->status.findings))
       memory.findings_written = parts_.clock.wall();
-    if (status.pod_group != job->status.pod_group) memory.pod_group_gone = false;
+    if (status.pod_group != job->status.pod_group) {
+      memory.pod_group_gone = false;
+      memory.pod_group_kept.clear();
+    }
     // A refused replacement keeps its refusal until a later try succeeds.
     if (!job->status.placed() || !status.placed()) memory.refusal.reset();
     if (status.placed()) {

@@ -180,6 +180,8 @@ class Controller {
              const std::string& priority, bool only_try);
   /// Creates the PodGroup of a waiting job again if somebody deleted it. Looks once a minute.
   Done keep_group(const observe::JobView& job, JobState& state, const std::string& name);
+  /// Deletes the PodGroup of a gang that has ended.
+  Outcome drop_group(const JobPtr& job, JobState& state, const std::string& name);
   /// What the stores say of the job's quota in Kueue, and the priority that it is to have there.
   plan::KueueSeen ask_kueue(const observe::JobView& job) const;
   /// The levels that Kueue's Topologies name may have changed: waiting jobs may ask for others.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // PodGroups of the schedulers that bind whole gangs by themselves, and what their pods take.
+#include "common/base/log.hpp"
+
 #include <limits>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "operator/apply/actuator.hpp"
 #include "operator/apply/controller.hpp"
@@ -18,6 +21,16 @@ using nlohmann::json;
 
 kube::Resource pod_groups_of(const render::GangScheduler& scheduler) {
   return {scheduler.group, scheduler.version, "podgroups", "PodGroup"};
+}
+
+/// A role without the right, or a webhook.
+std::string not_deleted(const render::GangScheduler& scheduler, const std::string& name,
+                        const Error& error) {
+  return "the API server does not let the operator delete PodGroup " + name +
+         " of the gang that has ended (verb delete, resource podgroups, API group " +
+         std::string(scheduler.group) + "): " + error.message +
+         "; allow it, by the operator's ClusterRole or the webhook that answers, or " +
+         "kubectl delete " + scheduler.resource() + " " + name;
 }
 
 }  // namespace
@@ -79,9 +92,31 @@ Done Actuator::ungroup(const api::TrainingJob& job, const std::string& name) {
     kube::DeleteOptions options;
     options.uid = group["metadata"].value("uid", "");
     const auto gone = api_.remove(resource, job.metadata.name_space, name, options);
-    if (!gone && gone.error().code != Code::kNotFound) done.error = gone.error();
+    if (gone || gone.error().code == Code::kNotFound) continue;
+    if (gone.error().code == Code::kForbidden) {
+      done.refusal =
+          plan::Waiting{"PodGroupNotDeleted", not_deleted(scheduler, name, gone.error())};
+    } else {
+      done.error = gone.error();
+    }
   }
   return done;
+}
+
+Outcome Controller::drop_group(const JobPtr& job, JobState& state, const std::string& name) {
+  Done done = actuator_.ungroup(job->job, name);
+  const std::lock_guard lock(mutex_);
+  if (!done.refusal && !done.error) {
+    state.memory.pod_group_gone = true;
+    return {false, std::chrono::milliseconds(0)};
+  }
+  note_failure(state, done);
+  ++counters_.errors;
+  const std::string why = done.refusal ? done.refusal->message : to_string(*done.error);
+  log_about(state.key, spdlog::level::warn, "{}", why);
+  if (!done.refusal || std::exchange(state.memory.pod_group_kept, why) == why)
+    return {true, std::nullopt};
+  return {false, std::chrono::milliseconds(0)};  // the status is to say so
 }
 
 Done Controller::group(const observe::JobView& job, JobState& state, const std::string& name,

@@ -73,6 +73,7 @@ struct Memory {
   std::set<std::string> gone;             // pods that the API server no longer has
   std::set<std::string> unseen_nodes;     // that the cache has yet to see: the API server has them
   bool pod_group_gone = false;            // the object that status.podGroup names was deleted
+  std::string pod_group_kept;             // why the API server forbids that
   std::optional<status::Report> summary;  // from rank 0's launcher
   WallTime summary_at{};                  // when `summary` was read
   WallTime training_written{};            // or effects, findings, goodput

@@ -13,6 +13,7 @@ namespace paceline::plan {
 namespace {
 
 constexpr auto kLook = std::chrono::minutes(1);
+constexpr const char* kNotDeleted = "PodGroupNotDeleted";
 
 std::string why_waiting(const Planner& planner, const std::vector<ReplicaState>& replicas) {
   std::string text = "waits for " + std::string(api::chooser_of(api::backend_of(planner.spec)));
@@ -100,9 +101,13 @@ void tend_pod_group(Planner& planner) {
   if (needed || planner.any_live_pod() || !planner.out.creates.empty()) return;
   if (planner.in.memory.pod_group_gone) {
     status.pod_group.clear();
-  } else {
-    planner.out.drop_pod_group = true;
+    if (!status.is(status::kPlaced, kNotDeleted)) return;
+    planner.set(status::kPlaced, false, status.finished() ? "Finished" : "Queued");
+    return;
   }
+  planner.out.drop_pod_group = true;
+  if (const std::string& why = planner.in.memory.pod_group_kept; !why.empty())
+    planner.set(status::kPlaced, false, kNotDeleted, why);
 }
 
 }  // namespace paceline::plan

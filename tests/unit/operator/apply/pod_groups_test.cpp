@@ -273,6 +273,67 @@ TEST_F(PodGroups, AnotherSchedulersGroupsThatTheRoleDoesNotAllowHoldNoJobBack) {
   EXPECT_EQ(status()["phase"], "Running") << status().dump(1);
 }
 
+struct KeptPodGroups : PodGroups {
+  /// A job of Volcano whose PodGroup the operator may not delete.
+  KeptPodGroups() {
+    json spec = kVolcano;
+    spec["ttlAfterFinished"] = "1h";
+    bench.add_job("j", spec);
+    bench.settle();
+    bench.cluster().set_faults([](const http::Request& request) -> std::optional<kube::Fault> {
+      if (request.method != "DELETE" || !request.target.contains("/podgroups/"))
+        return std::nullopt;
+      return kube::Fault{.status = 403, .message = "the role has no such right"};
+    });
+  }
+  std::string why() { return bench.condition("j", "Placed").value("message", ""); }
+  std::string reason() { return bench.condition("j", "Placed").value("reason", ""); }
+};
+
+TEST_F(KeptPodGroups, OfAFinishedJobAreNamedAndHoldNothingElseBack) {
+  const std::string name = groups().front()["metadata"]["name"];
+  bench.finish("j");
+  EXPECT_EQ(status()["phase"], "Succeeded");
+  EXPECT_EQ(reason(), "PodGroupNotDeleted");
+  EXPECT_TRUE(
+      why().starts_with("the API server does not let the operator delete PodGroup " + name +
+                        " of the gang that has ended (verb delete, resource podgroups, API group "
+                        "scheduling.volcano.sh): the role has no such right; "))
+      << why();
+  EXPECT_TRUE(why().ends_with("kubectl delete podgroups.scheduling.volcano.sh " + name)) << why();
+  const std::uint64_t writes = bench.writes();
+  bench.advance(std::chrono::minutes(10));
+  EXPECT_LE(bench.writes(), writes + 30) << "it is not tried in a loop";
+  bench.advance(std::chrono::hours(1));
+  EXPECT_TRUE(bench.job("j").is_null()) << "its time is over";
+}
+
+TEST_F(KeptPodGroups, OfASuspendedJobGoWhenTheRightIsGranted) {
+  bench.patch_job("j", {{"spec", {{"suspend", true}}}});
+  bench.settle();
+  EXPECT_EQ(status()["phase"], "Suspended");
+  EXPECT_EQ(reason(), "PodGroupNotDeleted");
+  bench.patch_job("j", {{"spec", {{"suspend", false}}}});
+  bench.settle();
+  EXPECT_EQ(status()["phase"], "Queued");
+  EXPECT_EQ(status()["reason"], "PodGroupNotDeleted");
+  EXPECT_EQ(status()["message"], why());
+  bench.cluster().set_faults(nullptr);
+  bench.advance(std::chrono::minutes(2));
+  EXPECT_EQ(status()["phase"], "Running") << status().dump(1);
+  EXPECT_EQ(groups().size(), 1U);
+}
+
+TEST_F(KeptPodGroups, LeaveNoWordBehindWhenTheyAreGone) {
+  bench.finish("j");
+  ASSERT_EQ(reason(), "PodGroupNotDeleted");
+  const std::string name = groups().front()["metadata"]["name"];
+  bench.cluster().erase(kGroups, "default", name);
+  bench.advance(std::chrono::minutes(2));
+  EXPECT_EQ(reason(), "Finished");
+  EXPECT_FALSE(status().contains("podGroup"));
+}
+
 TEST_F(PodGroups, AGroupThatSomebodyDeletedIsMadeAgainWhileTheJobWaits) {
   bench.groups_wait = true;
   bench.add_job("j", kVolcano);
