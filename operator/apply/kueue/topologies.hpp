@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which domains of the network nodes are in by the Topologies of Kueue, beside those that every
-// cluster's labels name. A Topology counts for the nodes of the ResourceFlavors that name it.
+// cluster's labels name. A Topology counts for the nodes of the ResourceFlavors that name it. And
+// what a job's Workload asks of them.
 #pragma once
 
 #include <memory>
