@@ -197,9 +197,7 @@ def test_level_that_not_all_flavors_name_is_pacelines_alone(
     near.create(pods=1000, more=[plain])
     near.wait_flavors()
     handle = submit(
-        near.training_job(
-            "near", UNTIL_TOLD, requests=ONE_NODE_EACH, topology={"required": "Leaf"}
-        )
+        near.training_job("near", UNTIL_TOLD, requests=ONE_NODE_EACH, topology={"required": "Leaf"})
     )
     handle.wait_phase("Running")
     workload = wait_condition(handle, "PodsReady", "True")
