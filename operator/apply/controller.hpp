@@ -90,6 +90,12 @@ struct Counters {
   std::map<std::string, std::int64_t> jobs_by_phase;
 };
 
+/// Objects of one kind that ask for nodes, which nobody has answered.
+struct Unanswered {
+  int times = 0;       // since one was answered
+  SteadyTime until{};  // jobs ask in other ways
+};
+
 struct JobFacts;  // facts/job_facts.hpp
 
 class Controller {
@@ -148,6 +154,10 @@ class Controller {
   Done look_at_volumes(const JobPtr& job, const std::shared_ptr<JobState>& state);
   /// How the job asks for nodes; kDisabled: nobody would add any. mutex_ is held.
   api::Provision way_to_ask(const observe::JobView& job) const;
+  /// Nobody has answered an object of that kind in time. mutex_ is held for this and the next one.
+  void note_unanswered(api::Provision kind);
+  /// How long until jobs may ask again by objects that nobody answered; nullopt: there are none.
+  std::optional<std::chrono::nanoseconds> until_next_way() const;
   /// Asked for while a job waits or lacks replicas; reads at most once in some minutes.
   void look_for_autoscaler();
   /// Once: which jobs an earlier operator has asked for nodes by objects.
@@ -208,7 +218,8 @@ class Controller {
   /// False if the poller will read the summary soon and wake the job then.
   bool summary_is_fresh(const JobState& state);
   void take_summary(const std::string& uid, std::optional<status::Report> report);
-  /// One pass of the scheduler. Returns when to try again if the cache lags too much.
+  /// One pass of the scheduler. Returns when another one is due without an event: soon, if the
+  /// cache lags too much.
   std::optional<std::chrono::nanoseconds> schedule();
   void note_internal_error(const std::string& key, const std::exception& error);  // mutex_ is held
   // mutex_ is held for both
@@ -244,7 +255,7 @@ class Controller {
   NodeRequests requests_;
   Growers growers_;  // what adds nodes here, as last read
   std::optional<SteadyTime> growers_read_at_;
-  std::set<api::Provision> unanswered_;                // kinds of objects that nobody has taken up
+  std::map<api::Provision, Unanswered> unanswered_;    // by kind of object
   std::map<std::string, plan::NodeRequest> recalled_;  // by UID of the job
   bool has_recalled_ = false;
   std::mutex schedule_mutex_;

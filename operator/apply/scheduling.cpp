@@ -277,7 +277,7 @@ std::optional<std::chrono::nanoseconds> Controller::schedule() {
   if (snapshot.pods_version < pass.orphans_version()) return kPassWait;
   for (const std::string& key : pass.run(lock)) parts_.enqueue(key);
   counters_.pass_times.add(parts_.clock.steady() - began);
-  return std::nullopt;
+  return until_next_way();  // no event tells it
 }
 
 }  // namespace paceline::apply

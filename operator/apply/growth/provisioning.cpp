@@ -3,6 +3,9 @@
 // or objects that its plan names.
 #include "common/base/log.hpp"
 
+#include <algorithm>
+
+#include "common/base/duration.hpp"
 #include "common/kube/api/object_version.hpp"
 #include "operator/api/elastic.hpp"
 #include "operator/api/fingerprint.hpp"
@@ -20,6 +23,10 @@ constexpr auto kRefusalPause = std::chrono::minutes(1);
 constexpr auto kRequestInterval = std::chrono::seconds(15);
 /// A controller that handles an object says so at once.
 constexpr auto kAnswerTime = std::chrono::minutes(1);
+/// How long objects that nobody answered are not used: twice as long each time. An autoscaler may
+/// have been down, but in some clusters nobody ever answers.
+constexpr auto kUnansweredPause = std::chrono::minutes(5);
+constexpr int kMostDoublings = 4;
 
 }  // namespace
 
@@ -34,10 +41,39 @@ api::Provision Controller::way_to_ask(const observe::JobView& job) const {
   api::Provision way = job.job.spec.scheduling.provision;
   if (way == kAuto) way = actuator_.settings().provision;
   if (way != kAuto) return served(way) ? way : kDisabled;
+  // Nodes may be on their way for what the job asks by already.
+  if (const auto known = states_.find(job.meta.uid); known != states_.end()) {
+    const auto& request = known->second->memory.request;
+    if (request && !request->answer.empty() && served(request->kind)) return request->kind;
+  }
+  const auto placeholders = observe::placeholder_index(job.meta.uid);
+  if (growers_.pods && !parts_.stores.pods.by_index(placeholders).empty()) return kPlaceholders;
   for (const api::Provision kind : {kProvisioningRequest, kCapacityBuffer}) {
-    if (served(kind) && !unanswered_.contains(kind)) return kind;
+    const auto mark = unanswered_.find(kind);
+    const bool passed = mark == unanswered_.end() || mark->second.until <= parts_.clock.steady();
+    if (served(kind) && passed) return kind;
   }
   return growers_.pods ? kPlaceholders : kDisabled;
+}
+
+void Controller::note_unanswered(api::Provision kind) {
+  const SteadyTime now = parts_.clock.steady();
+  Unanswered& mark = unanswered_[kind];
+  if (now < mark.until) return;  // another job has asked at the same time
+  const auto pause = kUnansweredPause * (1 << std::min(mark.times++, kMostDoublings));
+  mark.until = now + pause;
+  spdlog::warn("nobody answers {}s; other ways are tried for {}", api::to_string(kind),
+               format_duration(pause));
+  parts_.enqueue(kScheduleKey);
+}
+
+std::optional<std::chrono::nanoseconds> Controller::until_next_way() const {
+  std::optional<std::chrono::nanoseconds> soonest;
+  for (const auto& [kind, mark] : unanswered_) {
+    const std::chrono::nanoseconds left = mark.until - parts_.clock.steady();
+    if (left.count() > 0 && (!soonest || left < *soonest)) soonest = left;
+  }
+  return soonest;
 }
 
 void Controller::look_for_autoscaler() {
@@ -103,11 +139,11 @@ void Controller::read_request(const JobPtr& job, const std::shared_ptr<JobState>
   const std::lock_guard lock(mutex_);
   if (answer) {
     state->memory.request = *answer;
-    if (answer->answer.empty() && parts_.clock.wall() - answer->created > kAnswerTime &&
-        job->job.spec.scheduling.provision == api::Provision::kAuto) {
-      spdlog::warn("nobody answers {}s; other ways are tried", api::to_string(answer->kind));
-      unanswered_.insert(answer->kind);
-      parts_.enqueue(kScheduleKey);
+    if (!answer->answer.empty()) {
+      if (unanswered_.erase(answer->kind) > 0) parts_.enqueue(kScheduleKey);
+    } else if (parts_.clock.wall() - answer->created > kAnswerTime &&
+               job->job.spec.scheduling.provision == api::Provision::kAuto) {
+      note_unanswered(answer->kind);
     }
   } else if (answer.error().code == Code::kNotFound) {
     state->memory.request.reset();

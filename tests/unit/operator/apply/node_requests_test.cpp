@@ -324,7 +324,62 @@ TEST(NodeRequests, AutoGoesOnWhenNobodyAnswers) {
   EXPECT_EQ(all(bench, kRequests).size(), 1U) << told(bench);
   for (int i = 0; i < 6; ++i) bench.advance(seconds(16));
   EXPECT_TRUE(all(bench, kRequests).empty());
-  EXPECT_EQ(bench.placeholders("j").size(), 2U) << told(bench);
+  ASSERT_EQ(bench.placeholders("j").size(), 2U) << told(bench);
+  const json uid = bench.placeholders("j")[0]["metadata"]["uid"];
+
+  bench.advance(minutes(5));
+  EXPECT_TRUE(all(bench, kRequests).empty());
+  ASSERT_EQ(bench.placeholders("j").size(), 2U) << "nodes may be on their way";
+  EXPECT_EQ(bench.placeholders("j")[0]["metadata"]["uid"], uid);
+  bench.add_job("later", asks_by("Auto"));
+  bench.settle();
+  bench.advance(seconds(6));
+  ASSERT_EQ(all(bench, kRequests).size(), 1U) << "the autoscaler may have been down";
+  EXPECT_EQ(all(bench, kRequests)[0]["metadata"]["name"], named(bench, "later", "later"));
+}
+
+TEST(NodeRequests, AutoAsksAgainEverLessOftenUntilSomebodyAnswers) {
+  ControllerBench bench;
+  serve(bench, "provisioningrequests", "");
+  bench.add_job("j", asks_by("Auto"));
+  bench.settle();
+  bench.advance(seconds(6));
+  const auto ignored = [&] {
+    EXPECT_EQ(all(bench, kRequests).size(), 1U) << told(bench);
+    for (int i = 0; i < 6; ++i) bench.advance(seconds(16));
+    EXPECT_TRUE(all(bench, kRequests).empty()) << told(bench);
+  };
+  ignored();
+  bench.advance(minutes(5));
+  ignored();
+  bench.advance(minutes(5));
+  EXPECT_TRUE(all(bench, kRequests).empty()) << "twice as long as before";
+  bench.advance(minutes(5));
+  ASSERT_EQ(all(bench, kRequests).size(), 1U) << told(bench);
+  const json uid = all(bench, kRequests)[0]["metadata"]["uid"];
+  answer(bench, kRequests, named(bench, "j", "j"),
+         {{"type", "Accepted"}, {"status", "True"}, {"message", "looking for nodes"}});
+  EXPECT_NE(told(bench).find("Accepted: looking for nodes"), std::string::npos) << told(bench);
+  bench.advance(minutes(5));
+  ASSERT_EQ(all(bench, kRequests).size(), 1U);
+  EXPECT_EQ(all(bench, kRequests)[0]["metadata"]["uid"], uid);
+}
+
+TEST(NodeRequests, AnAnswerToOneJobLetsAllAsk) {
+  ControllerBench bench;
+  serve(bench, "provisioningrequests", "");
+  bench.add_job("j", asks_by("Auto"));
+  bench.settle();
+  bench.advance(seconds(6));
+  for (int i = 0; i < 6; ++i) bench.advance(seconds(16));
+  ASSERT_TRUE(all(bench, kRequests).empty()) << told(bench);
+  bench.add_job("sure", asks_by("ProvisioningRequest"));
+  bench.settle();
+  bench.advance(seconds(6));
+  ASSERT_EQ(all(bench, kRequests).size(), 1U);
+  answer(bench, kRequests, named(bench, "sure", "sure"),
+         {{"type", "Accepted"}, {"status", "True"}, {"message", "looking for nodes"}});
+  EXPECT_EQ(all(bench, kRequests).size(), 2U) << told(bench);
 }
 
 TEST(NodeRequests, ARequestThatFailedIsMadeAgainAfterAWhile) {
