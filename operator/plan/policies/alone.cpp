@@ -64,8 +64,8 @@ void leave_for_later(Planner& planner, const std::vector<const ReplicaState*>& l
   }
 }
 
-bool is_left_for_later(const Planner& planner, const ReplicaState& state) {
-  return !planner.placed_by_other() && state.node.empty() && state.pod != nullptr;
+bool is_paid_for(const Planner& planner, const ReplicaState& state) {
+  return !planner.placed_by_other() && state.node.empty();
 }
 
 bool gathers_without(const Planner& planner, const std::vector<ReplicaState>& replicas) {

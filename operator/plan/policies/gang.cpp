@@ -74,7 +74,9 @@ void unplace_unbound(Planner& planner, const ReplicaState& unbound) {
 }
 
 /// The others train. So a replacement that is not bound in time is removed, and gets another node.
+/// It has never run, and the loss before it is charged: without a node on record it costs nothing.
 bool bind_replacements(Planner& planner, const std::vector<ReplicaState>& replicas) {
+  std::vector<std::string> nodes = planner.status().nodes();
   bool removed = false;
   for (const ReplicaState& state : replicas) {
     if (!is_unbound(state)) continue;
@@ -85,8 +87,10 @@ bool bind_replacements(Planner& planner, const std::vector<ReplicaState>& replic
     }
     planner.set(status::kReplacing, true, "BindTimeout", not_bound(planner, state));
     planner.remove(*state.pod);
+    nodes[static_cast<std::size_t>(state.replica.node_rank)] = "";
     removed = true;
   }
+  if (removed) planner.status().set_nodes(nodes);
   return removed;
 }
 

@@ -91,12 +91,13 @@ void note_stand_ins(Planner& planner, const std::vector<ReplicaState>& replicas)
 /// places.
 bool does_without(const api::Spec& spec, const std::vector<const ReplicaState*>& lost);
 /// alone.cpp: others of the lost ones are replaced now. Until these are, they have no node on
-/// record, since theirs may be given to another. If their loss is `charged` with the others', their
-/// pods go, and they are replaced as any pod that is gone.
+/// record, since theirs may be given to another. If the loss of those with pods is `charged` with
+/// the others', their pods go.
 void leave_for_later(Planner& planner, const std::vector<const ReplicaState*>& lost, bool charged,
                      std::vector<std::string>& nodes);
-/// alone.cpp: the record says so of the replica, and its pod is still there.
-bool is_left_for_later(const Planner& planner, const ReplicaState& state);
+/// alone.cpp: the replica has no node on record. Its loss is charged already, so its next pod costs
+/// nothing, and if its last one is still there, that one has to go.
+bool is_paid_for(const Planner& planner, const ReplicaState& state);
 /// alone.cpp: the gang does not run, and will without the replicas that are lost.
 bool gathers_without(const Planner& planner, const std::vector<ReplicaState>& replicas);
 /// alone.cpp: no node takes node rank 0, whose place no spare can take. So a spare leaves its node.

@@ -73,7 +73,7 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
   const ReplicaState* blocked = blocked_replica(planner, replicas);
   for (ReplicaState& state : replicas) {
     if (alone && is_refused(planner, state)) continue;
-    if (is_left_for_later(planner, state)) {
+    if (state.pod && is_paid_for(planner, state)) {
       planner.remove(*state.pod);  // again: the first request may have failed
       continue;
     }
@@ -96,7 +96,11 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
         }
         state.judgement.kind = "Deleted";
         state.judgement.message = "pod " + state.pod_name + " is gone";
-        weigh(planner, state, false, loss);
+        if (is_paid_for(planner, state)) {
+          loss.replicas.push_back(&state);
+        } else {
+          weigh(planner, state, false, loss);
+        }
         break;
       case Outcome::kKilled:
         // The gang could not gather because one pod has no image, or does not exist: no restart is
@@ -337,7 +341,12 @@ bool replace_lost(Planner& planner, std::vector<ReplicaState>& replicas) {
     return !gathers;
   }
   planner.set(condition, true, "Replacing", first.judgement.message);
-  count_cost(planner, alone ? loss : whole);
+  // Alone, one that keeps its node on record for now is charged when it is replaced.
+  Loss charged = whole;
+  std::erase_if(charged.replicas, [&](const ReplicaState* state) {
+    return alone && state->pod && std::ranges::find(left, state) != left.end();
+  });
+  count_cost(planner, charged);
   leave_for_later(planner, left, !alone, nodes);
   if (!alone) planner.status().attempt = next_attempt(planner, loss);
   replace(planner, loss.replicas, nodes);

@@ -233,6 +233,27 @@ TEST_F(AloneTest, AReplacementThatIsNotBoundGetsAnotherNode) {
   EXPECT_EQ(bench.pod(0).incarnation, 0);
 }
 
+TEST_F(AloneTest, AReplacementThatIsNotBoundCostsNoFurtherDisruption) {
+  json strict = spec();
+  strict["failurePolicy"]["maxDisruptions"] = 1;
+  JobBench job(strict);
+  job.run();
+  job.pods.erase("j-w-0-0");
+  job.settle();
+  ASSERT_EQ(job.status().disruptions, 1);
+  for (const int incarnation : {2, 3}) {
+    job.pod(1).unbound = true;
+    job.advance(minutes(3));
+    job.step();
+    job.restart_operator();
+    job.settle();
+    EXPECT_EQ(job.status().phase, "Running") << job.status().message;
+    EXPECT_EQ(job.pod(1).incarnation, incarnation);
+    EXPECT_EQ(job.pod(1).node, "spare") << "its old node is not on record";
+    EXPECT_EQ(job.status().disruptions, 1);
+  }
+}
+
 TEST_F(AloneTest, APodThatLacksWhatTheJobRequiresIsReplacedElsewhere) {
   bench.end(3, 67, {{"version", 1}, {"verdict", "PreflightFailed"}, {"message", "no GPU"}});
   EXPECT_TRUE(runs_through());

@@ -192,6 +192,11 @@ TEST_F(SparesTest, ALossOfSeveralIsChargedOnceAndDoesNotEndTheJob) {
   look();
   EXPECT_EQ(bench.status().phase, "Running") << bench.status().message;
   EXPECT_EQ(bench.status().restarts, 1);
+  bench.no_node.clear();
+  look();
+  EXPECT_EQ(bench.pod(1).incarnation, 1);
+  EXPECT_EQ(bench.status().restarts, 1);
+  EXPECT_EQ(bench.status().disruptions, 0);
 }
 
 TEST_F(SparesTest, ARefusedReplacementDoesNotStopTheGangThatRunsWithoutIt) {
