@@ -101,7 +101,7 @@ void Controller::SchedulerPass::take(const std::string& node, const observe::Res
 
 void Controller::SchedulerPass::read_pods(const Snapshot& snapshot) {
   for (const auto& pod : snapshot.pods) {
-    if (pod->terminal()) continue;
+    if (pod->over()) continue;
     if (pod->placeholder) {
       read_placeholder(*pod);
     } else if (pod->place().empty()) {

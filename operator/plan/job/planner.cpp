@@ -93,8 +93,7 @@ void Planner::remove(const observe::PodView& pod, bool force) {
 }
 
 bool Planner::any_live_pod() const {
-  return std::any_of(in.pods.begin(), in.pods.end(),
-                     [](const auto& pod) { return !pod->terminal() || pod->deleting; });
+  return std::any_of(in.pods.begin(), in.pods.end(), [](const auto& pod) { return !pod->over(); });
 }
 
 void Planner::remove_live_pods() {

@@ -54,6 +54,8 @@ class Planner {
   /// before the kubelet reports its final phase.
   void remove_unended(const observe::PodView& pod);
   void remove_running_pods();
+  /// A process of the job may still run. A pod that is over and kept by a finalizer uses no
+  /// resources, and the next pods do not need its name, since they are of another incarnation.
   bool any_live_pod() const;
 
   /// Removes the placement and all pods. The job is queued again unless it is suspended.

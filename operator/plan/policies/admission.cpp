@@ -99,11 +99,6 @@ Waiting told_of_assignment(const Planner& planner, Waiting waiting) {
   return waiting;
 }
 
-/// False for a placeholder that runs nowhere, or no longer, and that only a finalizer still keeps.
-bool uses_quota(const std::shared_ptr<const observe::PodView>& placeholder) {
-  return !placeholder->terminal() && !(placeholder->deleting && placeholder->node.empty());
-}
-
 /// Records the placement that the scheduler found. `sizes`: the replicas of each role.
 void take_place(Planner& planner, const std::vector<int>& sizes) {
   const Memory& memory = planner.in.memory;
@@ -167,7 +162,7 @@ void queue_up(Planner& planner) {
   if (waits_for_quota(planner) || waits_for_last_group(planner)) return;
   // Placeholders use the namespace's quota: where there is one, the gang comes after them.
   if (memory.admission && planner.in.gated &&
-      std::ranges::any_of(planner.in.placeholders, uses_quota))
+      !std::ranges::all_of(planner.in.placeholders, [](const auto& pod) { return pod->over(); }))
     return;
   const std::vector<int> sizes =
       memory.admission ? sizes_of(planner.spec, memory.admission->size()) : std::vector<int>();

@@ -32,7 +32,7 @@ std::vector<ReplicaState> survey(Planner& planner) {
     if (!pod->terminal() || planner.spec.clean_pod_policy != api::CleanPodPolicy::kNone)
       planner.remove(*pod);
     const int rank = pod->gang ? pod->gang->node_rank : -1;
-    if (!pod->terminal() && rank >= 0 && static_cast<std::size_t>(rank) < states.size())
+    if (!pod->over() && rank >= 0 && static_cast<std::size_t>(rank) < states.size())
       states[static_cast<std::size_t>(rank)].predecessor_alive = true;
   }
   for (ReplicaState& state : states) {

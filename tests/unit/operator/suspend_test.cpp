@@ -62,6 +62,29 @@ TEST(Suspend, RolesMayChangeMeanwhile) {
   EXPECT_EQ(bench.status().pod_counts, (api::PodCounts{3, 3}));
 }
 
+TEST(Suspend, WaitsForNoPodThatIsOverAndThatAFinalizerKeeps) {
+  JobBench bench;
+  bench.run();
+  bench.pod(1).unbound = true;  // it never ran
+  bench.pod(1).phase = observe::PodPhase::kPending;
+  bench.pod(1).trainer = observe::TrainerState::kNone;
+  for (auto& [name, pod] : bench.pods) pod.lingers = true;
+  bench.change_spec({{"suspend", true}});
+  bench.settle();
+  EXPECT_FALSE(bench.status().is_true("Suspended")) << "one of them may still run";
+  bench.end(0, 143);
+  bench.settle();
+  EXPECT_EQ(bench.status().phase, "Suspended");
+  bench.change_spec({{"suspend", false}});
+  EXPECT_TRUE(bench.settle().queued);
+  bench.memory.admission = {"n0", "n1"};
+  bench.step();
+  bench.memory.admission.reset();
+  bench.settle();
+  EXPECT_EQ(bench.pod_names(),
+            (std::vector<std::string>{"j-w-0-0", "j-w-0-1", "j-w-1-0", "j-w-1-1"}));
+}
+
 TEST(Suspend, FromTheStartHasNoPodAndCostsNoAttempt) {
   JobBench bench(nlohmann::json{{"suspend", true}});
   bench.settle();

@@ -205,11 +205,17 @@ TEST(Kueue, AnEvictedJobStopsGivesItsQuotaBackAndRunsAgainWhenAdmitted) {
     bench.evict(c.reason);
     EXPECT_EQ(bench.condition("j", "Placed")["reason"], c.placed);
     EXPECT_FALSE(bench.workload()["status"]["admission"].is_null()) << "pods still use the quota";
+    // Then a finalizer keeps them.
+    for (const json& pod : bench.pods("j"))
+      bench.cluster().poke(kube::kPods, "default", pod["metadata"]["name"].get<std::string>(),
+                           R"({"status":{"phase":"Failed"}})");
+    bench.settle();
+    EXPECT_EQ(bench.pods("j").size(), 2U);
+    EXPECT_EQ(bench.job("j")["status"]["phase"], "Queued");
+    EXPECT_FALSE(bench.workload()["status"].contains("admission"));
     bench.pods_linger = false;
     bench.settle();
     EXPECT_TRUE(bench.pods("j").empty());
-    EXPECT_EQ(bench.job("j")["status"]["phase"], "Queued");
-    EXPECT_FALSE(bench.workload()["status"].contains("admission"));
     EXPECT_EQ(bench.told("QuotaReserved")["status"], "False");
     EXPECT_EQ(bench.told("Admitted")["status"], "False");
     EXPECT_EQ(bench.told("Requeued")["status"], c.requeued);

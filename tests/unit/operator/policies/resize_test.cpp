@@ -90,6 +90,18 @@ TEST(Resize, NoPodOfTheNewSizeRunsBesideTheOld) {
   EXPECT_EQ(bench.pod_names(), (Names{"j-w-0-1", "j-w-1-1"}));
 }
 
+TEST(Resize, DoesNotWaitForPodsThatHaveEndedAndThatAFinalizerKeeps) {
+  JobBench bench(elastic_spec(3));
+  bench.run();
+  for (auto& [name, pod] : bench.pods) pod.lingers = true;
+  want(bench, 2);
+  bench.step();
+  bench.end_all(143);
+  bench.end(2, 143);
+  bench.settle();
+  EXPECT_EQ(bench.pod_names(), (Names{"j-w-0-0", "j-w-0-1", "j-w-1-0", "j-w-1-1", "j-w-2-0"}));
+}
+
 TEST(Resize, AGangGrowsOnlyIntoRoomThatWasFound) {
   JobBench bench(elastic_spec(2));
   bench.run();
