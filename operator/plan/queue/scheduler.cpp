@@ -96,15 +96,25 @@ class Pass {
       return false;
     QueuedGang close = gang;
     close.required = level;
-    const std::string why = start(close);
-    if (why.empty()) return true;
-    // A level that could never hold it, or whose domains no label names, is not worth a wait.
-    if (!fits(close, whole_)) return false;
+    auto failed = std::ranges::find_if(
+        not_close_, [&](const Failure& failure) { return failure.is_of(close); });
+    if (failed == not_close_.end()) {
+      const std::string why = start(close);
+      if (why.empty()) return true;
+      // A level that could never hold it, or whose domains no label names, is not worth a wait.
+      Waiting waiting;
+      if (fits(close, whole_))
+        waiting = {kWaitingForCloserNodes,
+                   why + "; waits for one " + std::string(noun(level, false))};
+      not_close_.push_back({close.needs, close.pods_per_node, level, std::move(waiting)});
+      failed = not_close_.end() - 1;
+    }
+    if (failed->waiting.reason.empty()) return false;
     // It let other gangs take the room elsewhere, so it does not preempt them before its limit.
     if (!waits && !fits(least, input_.rooms)) return false;
-    output_.waiting.insert_or_assign(
-        gang.id, Waiting{kWaitingForCloserNodes,
-                         why + "; waits for one " + std::string(noun(level, false)), until});
+    Waiting waiting = failed->waiting;
+    waiting.until = until;
+    output_.waiting.insert_or_assign(gang.id, std::move(waiting));
     return true;
   }
 
@@ -335,6 +345,9 @@ class Pass {
 
   SchedulerInput input_;
   std::vector<Failure> failures_;
+  // those that found no room in one domain of a level that they prefer; without a reason: it could
+  // never hold them
+  std::vector<Failure> not_close_;
   Topology topology_;
   Growth growth_;
   Allowances allowances_;

@@ -103,6 +103,22 @@ TEST(Preferred, AGangThatLetOthersStartDoesNotPreemptThemBeforeItsLimit) {
   EXPECT_TRUE(output.preempt.empty());
 }
 
+TEST(Preferred, ManyThatWaitSearchTheNodesOnceForEachShape) {
+  Leaves leaves;
+  leaves.occupy(0);
+  leaves.gang().preferred->waits = true;
+  for (int i = 0; i < 9; ++i) {
+    plan::QueuedGang more = leaves.gang();
+    more.id = more.name = "gang-" + std::to_string(i);
+    leaves.input.queued.push_back(std::move(more));
+  }
+  plan::PassNotes notes;
+  const auto output = schedule(leaves.input, &notes);
+  EXPECT_EQ(output.waiting.size(), 10U);
+  EXPECT_EQ(output.waiting.at("gang-8"), output.waiting.at("gang"));
+  EXPECT_EQ(notes.searches, 2U) << "what is free now, and what would be if no job ran";
+}
+
 TEST(Preferred, WhatNoDomainCouldEverHoldDoesNotWait) {
   Leaves large;
   large.gang().needs = {Leaves::need(3)};
