@@ -263,6 +263,7 @@ class Gang {
   void prepare(const Member& member);
   void leave(const Member& member, SteadyTime now);
   void fill_places(SteadyTime now);
+  std::optional<int> nearest_spare(int place) const;
   void take_place(int seat, int place);
   bool has_place(const Member& member) const {
     return member.hello.node.node_rank < config_.node_count;

@@ -275,10 +275,14 @@ void Controller::SchedulerPass::seat(const observe::JobView& job, JobState& stat
   if (std::string full = plan::quota_refusal(single, input_.quotas[job.meta.ns]); !full.empty())
     return tell(std::move(full));
   plan::Allowances allowances;
-  const plan::Ask ask{single.needs,
-                      job.job.spec.scheduling.pods_per_node,
-                      job.job.spec.required_topology,
-                      {slots.begin(), slots.end()}};
+  plan::Ask ask{single.needs,
+                job.job.spec.scheduling.pods_per_node,
+                job.job.spec.required_topology,
+                {slots.begin(), slots.end()}};
+  const int end = std::min(first + need->count, static_cast<int>(slots.size()));
+  for (const int next : {rank - 1, rank + 1}) {
+    if (next >= first && next < end) ask.neighbours.insert(slots[static_cast<std::size_t>(next)]);
+  }
   auto chosen = plan::place(ask, input_.rooms, topology(), allowances);
   if (!chosen) return tell(std::move(chosen.error()));
   plan::reserve_quota(single, input_.quotas[job.meta.ns]);

@@ -4,6 +4,7 @@
 // and take places of that role only. When a lost member is back and its place is taken, it stands
 // by in its turn. Node rank 0 hosts this rendezvous, so its place is never vacant here.
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "launcher/rendezvous/gang.hpp"
@@ -68,17 +69,26 @@ void Gang::fill_places(SteadyTime now) {
       gathered_ + standing_by >= config_.node_count && now - last_join_ >= kSpareWait;
   for (std::size_t place = 1; place < places(); ++place) {
     if (members_[place] || !(vacated_[place] || waited)) continue;
-    const auto spare = std::find_if(members_.begin() + static_cast<std::ptrdiff_t>(places()),
-                                    members_.end(), [&](const std::optional<Member>& member) {
-                                      if (!member) return false;
-                                      // Roles have their node ranks in a row.
-                                      const int first_of_role =
-                                          member->own_rank - member->hello.node.replica_index;
-                                      return static_cast<int>(place) >= first_of_role;
-                                    });
-    if (spare == members_.end()) continue;
-    take_place(static_cast<int>(spare - members_.begin()), static_cast<int>(place));
+    if (const auto seat = nearest_spare(static_cast<int>(place)))
+      take_place(*seat, static_cast<int>(place));
   }
+}
+
+/// The seat of the spare of that role whose own node rank is nearest: neighbours in rank were placed
+/// in the closest part of the network that had room.
+std::optional<int> Gang::nearest_spare(int place) const {
+  std::optional<int> nearest;
+  int least = 0;
+  for (std::size_t seat = places(); seat < members_.size(); ++seat) {
+    const auto& member = members_[seat];
+    // Roles have their node ranks in a row.
+    if (!member || place < member->own_rank - member->hello.node.replica_index) continue;
+    const int distance = std::abs(member->own_rank - place);
+    if (nearest && distance >= least) continue;
+    nearest = static_cast<int>(seat);
+    least = distance;
+  }
+  return nearest;
 }
 
 void Gang::take_place(int seat, int place) {

@@ -2,6 +2,7 @@
 #include "operator/plan/placement/placement.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <utility>
@@ -53,6 +54,7 @@ class Placer {
       others_.push_back(i);
       pods_on_[i] += static_cast<int>(ask.occupied.count(rooms[i].node->meta.name));
     }
+    if (std::vector<std::size_t> near = neighbours(); !near.empty()) others_ = std::move(near);
     int pods = 0;
     for (const Need& need : ask.needs) pods += need.count;
     for (const Need& need : ask.needs)
@@ -77,6 +79,14 @@ class Placer {
   }
 
  private:
+  std::vector<std::size_t> neighbours() const {
+    std::vector<std::size_t> found;
+    std::ranges::copy_if(others_, std::back_inserter(found), [&](std::size_t room) {
+      return ask_.neighbours.contains(rooms_[room].node->meta.name);
+    });
+    return found;
+  }
+
   Role role_of(const Need& need, const std::vector<bool>& allowed, int pods_of_gang) {
     Role role{.need = &need};
     int roomiest = 0;
@@ -337,7 +347,7 @@ class Placer {
   std::vector<Room>& rooms_;
   const Topology& topology_;
   std::vector<int> pods_on_;         // by room: pods of the gang
-  std::vector<std::size_t> others_;  // rooms of other pods of the gang
+  std::vector<std::size_t> others_;  // rooms of other pods of the gang, to go near to
   std::vector<Role> roles_;
   std::vector<Role*> close_;
   std::vector<Role*> rest_;

@@ -29,6 +29,8 @@ struct Ask {
   // The node of each other pod of the gang: the new ones go near them, and they count for
   // `pods_per_node`.
   std::multiset<std::string> occupied = {};
+  // Of these nodes, the ones to go near to; all of them if none of these exists.
+  std::set<std::string> neighbours = {};
 };
 
 struct Placement {

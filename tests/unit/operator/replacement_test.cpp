@@ -97,6 +97,30 @@ TEST(Replacement, GoesWhereThereIsRoom) {
   EXPECT_EQ(node_of(bench, "j-w-1-1"), "n1");
 }
 
+TEST(Replacement, GoesNearItsNeighboursInRank) {
+  ControllerBench bench;
+  const auto add = [&](const std::string& name) {
+    bench.add_node(name, 1, {{"paceline.dev/leaf", name.substr(0, 1)}});
+  };
+  for (const char* name : {"a0", "a1", "b0", "b1", "b2"}) add(name);
+  const json container = {{"name", "trainer"},
+                          {"image", "i"},
+                          {"command", {"train"}},
+                          {"resources", {{"requests", {{"cpu", 1}}}}}};
+  const json pod = {{"spec", {{"containers", json::array({container})}}}};
+  bench.add_job("j",
+                {{"roles", json::array({{{"name", "w"}, {"replicas", 5}, {"template", pod}}})}});
+  bench.settle();
+  ASSERT_TRUE(node_of(bench, "j-w-0-0").starts_with("b"));
+  const std::string old = node_of(bench, "j-w-4-0");
+  ASSERT_TRUE(old.starts_with("a")) << old;
+  add("a2");
+  add("b3");
+  bench.cluster().poke(kube::kNodes, "", old, R"({"spec":{"unschedulable":true}})");
+  lose(bench, "j-w-4-0");
+  EXPECT_EQ(node_of(bench, "j-w-4-1"), "a2") << "though most of the others are under leaf b";
+}
+
 TEST(Replacement, TwoOfAGangWithOnePodPerNodeDoNotShareOne) {
   ControllerBench bench;
   for (const char* name : {"n0", "n1", "n2", "n3"}) bench.add_node(name, 4);

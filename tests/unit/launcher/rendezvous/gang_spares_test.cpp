@@ -101,6 +101,20 @@ TEST_F(SparesTest, TheNextPodOfALostMemberStandsByInItsTurn) {
   EXPECT_EQ(pods(), (Pods{"pod-0", "pod-1", "pod-4"}));
 }
 
+TEST_F(SparesTest, TheNearestInRankTakesThePlace) {
+  auto settings = config(6);
+  settings.spares = 2;
+  gang = Gang(settings);
+  for (int rank = 0; rank < 8; ++rank) join(rank);
+  lose(1);
+  stopped(0, {of(0), of(2), of(3), of(4), of(5)});
+  join(1, 1);
+  lose(5);
+  stopped(1, {of(0), of(6), of(2), of(3), of(4)});
+  EXPECT_EQ(gang.phase(), GangPhase::kRunning);
+  EXPECT_EQ(pods(), (Pods{"pod-0", "pod-6", "pod-2", "pod-3", "pod-4", "pod-7"}));
+}
+
 TEST_F(SparesTest, TakeNoPlaceWhoseRanksHaveNotStopped) {
   gather_all();
   const auto leaves = say(of(1), Leave{0});
