@@ -104,7 +104,6 @@ Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>
       want_schedule = queued_.insert(state->uid).second || !state->memory.waiting || want_schedule;
     } else {
       queued_.erase(state->uid);
-      state->memory.could_run_since.reset();
       if (!plan.status.placed()) {
         state->memory.waiting.reset();
         // The dropped placement leaves room that no event announces.

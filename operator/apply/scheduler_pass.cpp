@@ -9,6 +9,7 @@
 #include "operator/apply/kueue/workload.hpp"
 #include "operator/plan/placement/quota.hpp"
 #include "operator/plan/queue/scheduler.hpp"
+#include "operator/status/phase.hpp"
 
 namespace paceline::apply {
 
@@ -82,14 +83,13 @@ std::vector<std::string> Controller::SchedulerPass::run(std::unique_lock<std::mu
               [this, more = pods](const observe::JobView& view) { want_growth(view, more); });
   }
   if (!(input_.queued.empty() && input_.growing.empty()) && !uncertain_) {
-    const WallTime asked = input_.now;
     lock.unlock();
     plan::PassNotes notes;
     plan::SchedulerOutput output = plan::schedule(std::move(input_), &notes);
     lock.lock();
     controller_.order_ = std::move(notes.order);
     controller_.passed_at_ = controller_.parts_.clock.wall();
-    take_answers(std::move(output), asked);
+    take_answers(std::move(output));
   }
   return std::move(wake_);
 }
@@ -319,11 +319,12 @@ void Controller::SchedulerPass::queue(const observe::JobView& job) {
   if (elastic && look_at_kueue(controller_.parts_.stores, job).queue.empty())
     gang.elastic = {elastic->role, elastic->min_replicas};
   if (const auto& level = job.job.spec.preferred_topology; level && !gang.by_other) {
+    const bool waits = job.status.is_true(status::kCouldRun);
     // It may lie in the future if the clock was set back.
-    const WallTime since = std::min(state.memory.could_run_since.value_or(input_.now), input_.now);
+    const WallTime since =
+        waits ? std::min(job.status.find(status::kCouldRun)->since, input_.now) : input_.now;
     const WallTime until = since + job.job.spec.preferred_timeout;
-    if (until > input_.now)
-      gang.preferred = {*level, until, state.memory.could_run_since.has_value()};
+    if (until > input_.now) gang.preferred = {*level, until, waits};
   }
   input_.queued.push_back(std::move(gang));
 }
@@ -352,7 +353,7 @@ bool Controller::SchedulerPass::note_grow(plan::Memory& memory, const std::strin
   return true;
 }
 
-void Controller::SchedulerPass::take_answers(plan::SchedulerOutput output, WallTime asked) {
+void Controller::SchedulerPass::take_answers(plan::SchedulerOutput output) {
   // Meanwhile a job may have been deleted, or may no longer wait.
   const auto waiting_job = [this](const std::string& uid) -> JobState* {
     const auto state = controller_.states_.find(uid);
@@ -375,7 +376,6 @@ void Controller::SchedulerPass::take_answers(plan::SchedulerOutput output, WallT
     JobState* state = waiting_job(uid);
     if (state == nullptr) continue;
     plan::Memory& memory = state->memory;
-    if (waiting.until && !memory.could_run_since) memory.could_run_since = asked;
     const bool news = note_grow(memory, uid, output);
     if (!news && memory.waiting == waiting) continue;
     memory.waiting = std::move(waiting);

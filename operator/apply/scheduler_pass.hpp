@@ -83,8 +83,7 @@ class Controller::SchedulerPass {
   /// Keeps whether more nodes would help. True if that is news.
   static bool note_grow(plan::Memory& memory, const std::string& uid,
                         plan::SchedulerOutput& output);
-  /// `asked`: the time that the scheduler was told.
-  void take_answers(plan::SchedulerOutput output, WallTime asked);
+  void take_answers(plan::SchedulerOutput output);
   void take_growth(plan::SchedulerOutput output);
   void take(const std::string& node, const observe::Resources& amount);
 

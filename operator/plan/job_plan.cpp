@@ -38,6 +38,7 @@ Plan plan_job(const Observed& observed) {
   Planner planner(observed);
   const api::TrainingJob& job = observed.job.job;
   const auto done = [&] {
+    if (!planner.out.queued) planner.clear(status::kCouldRun, "NotQueued");
     after_the_end(planner);
     tend_workload(planner);
     tend_pod_group(planner);

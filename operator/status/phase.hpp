@@ -14,6 +14,8 @@ namespace paceline::status {
 inline constexpr std::string_view kQuotaReserved = "QuotaReserved";
 // only of jobs with a preflight
 inline constexpr std::string_view kPreflightPassed = "PreflightPassed";
+// True since a queued job waits for the part of the network that it prefers: it could run elsewhere
+inline constexpr std::string_view kCouldRun = "CouldRun";
 inline constexpr std::string_view kPlaced = "Placed";
 inline constexpr std::string_view kRunning = "Running";
 inline constexpr std::string_view kRestarting = "Restarting";

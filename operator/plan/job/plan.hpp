@@ -51,8 +51,6 @@ struct Memory {
   std::optional<Grown> growth;     // from the scheduler: room for more pods of an elastic job
   std::string no_growth;           // from the scheduler: why there is none
   std::optional<Waiting> waiting;  // of the scheduler
-  // from the scheduler: when the queued job could first run, although not as close as it prefers
-  std::optional<WallTime> could_run_since;
   // of the scheduler, with `waiting` or `no_growth`: more nodes would help, and what is needed in
   // words
   std::optional<std::string> grow;

@@ -170,6 +170,10 @@ void queue_up(Planner& planner) {
   if (!sizes.empty()) return take_place(planner, sizes);
   if (memory.waiting) {
     const auto until = memory.waiting->until.value_or(WallTime::max());
+    // The limit counts from the time of this condition, whichever operator looks.
+    if (memory.waiting->until)
+      planner.set(status::kCouldRun, true, memory.waiting->reason,
+                  "there is room, but not as close as spec.topology.preferred asks");
     if (memory.waiting->until && until > planner.now()) planner.wake_after(until - planner.now());
     // Also once after the last exclusion has ended.
     if (until <= planner.now() || api::requires_gpu_direct(planner.spec) || memory.volumes_open ||

@@ -231,6 +231,22 @@ TEST_F(PreferredLeaf, ANewTryCountsAnew) {
   EXPECT_TRUE(waits_until(bench.now() + 10min)) << status().dump(1);
 }
 
+TEST_F(PreferredLeaf, TheTimeGoesOnWhenTheOperatorRestarts) {
+  add_two_nodes();
+  add_choosy_job();
+  const WallTime until = bench.now() + 10min;
+  for (int i = 0; i < 2; ++i) {
+    bench.advance(4min);
+    bench.restart_operator();
+    bench.settle();
+    EXPECT_TRUE(waits_until(until)) << status().dump(1);
+  }
+  EXPECT_EQ(bench.condition("j", "CouldRun")["status"], "True");
+  bench.advance(2min);
+  EXPECT_EQ(status()["phase"], "Running") << status().dump(1);
+  EXPECT_EQ(bench.condition("j", "CouldRun")["status"], "False");
+}
+
 TEST_F(PreferredLeaf, TheLimitOfAWaitingJobMayChange) {
   add_two_nodes();
   add_choosy_job();
