@@ -225,11 +225,13 @@ Outcome Controller::reconcile_job(const std::string& key) {
   recall_requests();
   read_request(job, state);
   api::Provision way = api::Provision::kDisabled;
+  std::vector<plan::Constraints> admitted;
   const auto decide = [&] {
     {
       const std::lock_guard lock(mutex_);
       memory = state->memory;
       way = way_to_ask(*job);
+      admitted = admitted_constraints(*job, *state);
     }
     const std::string& profile = job->job.spec.runtime_profile;
     return plan::plan_job(
@@ -237,16 +239,17 @@ Outcome Controller::reconcile_job(const std::string& key) {
          parts_.clock.wall(), memory,
          parts_.stores.profiles.get(profile.empty() ? api::kDefaultProfile : profile),
          [this] { return parts_.stores.nodes.list(); }, actuator_.settings().runtime_image,
-         memory.admission && may_be_held_back(*job, *state), ask_kueue(*job), placeholders, way});
+         memory.admission && may_be_held_back(*job, *state), ask_kueue(*job), placeholders, way,
+         admitted});
   };
   plan::Plan plan = decide();
   // An autoscaler's node may be newer than the cache, which another watch fills than that of pods.
   if (!plan.absent_nodes.empty() && !are_gone(*state, plan.absent_nodes)) plan = decide();
+  if (learn_needs(job, state, plan)) plan = decide();
   if ((plan.queued && memory.waiting) || plan.grow_by > 0) look_for_autoscaler();
   // Refused here, a job neither waits in the queue nor evicts another one.
   const bool searches = plan.asks() || !plan.find_nodes.empty() || plan.grow_by > 0;
   if (searches && !look_around(job, state, plan)) plan = decide();
-  learn_needs(job, state, plan);
   if (plan.status.placed() && !job->status.placed()) {
     if (const auto pause = quota_pause(*job, *state)) return {false, pause};
     if (!prepare(job, state, plan) || !nodes_still_take(*job, *state)) plan = decide();
@@ -314,15 +317,6 @@ std::vector<plan::Need> Controller::known_needs(const observe::JobView& job,
                                                 JobState& state) const {
   const std::lock_guard lock(mutex_);
   return needs_of(job, state);
-}
-
-void Controller::learn_needs(const JobPtr& job, const std::shared_ptr<JobState>& state,
-                             const plan::Plan& plan) {
-  if (plan.creates.empty() || !job->status.placed() || state->asked_for_needs) return;
-  (void)check_pods(job, state, plan);
-  const std::lock_guard lock(mutex_);
-  state->asked_for_needs = true;
-  parts_.enqueue(kScheduleKey);
 }
 
 bool Controller::prepare(const JobPtr& job, const std::shared_ptr<JobState>& state,

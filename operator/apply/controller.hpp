@@ -128,9 +128,13 @@ class Controller {
   Done check_pods(const JobPtr& job, const std::shared_ptr<JobState>& state,
                   const plan::Plan& plan);
   std::vector<plan::Need> known_needs(const observe::JobView& job, JobState& state) const;
-  /// For a gang that an earlier operator placed and did not finish creating.
-  void learn_needs(const JobPtr& job, const std::shared_ptr<JobState>& state,
+  /// For a gang that an earlier operator placed: asks what its pods need if some are missing, since
+  /// the scheduler places no other gang before, or if it shrinks. True if it has asked.
+  bool learn_needs(const JobPtr& job, const std::shared_ptr<JobState>& state,
                    const plan::Plan& plan);
+  /// By role; empty: not known, or of no use for the job. mutex_ is held.
+  std::vector<plan::Constraints> admitted_constraints(const observe::JobView& job,
+                                                      const JobState& state) const;
   /// Before a placement is taken: checks pods and volumes. False if refused; the refusal is then in
   /// memory.
   bool prepare(const JobPtr& job, const std::shared_ptr<JobState>& state, const plan::Plan& plan);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/clock.hpp"
+#include "common/contract/labels.hpp"
 #include "operator/apply/actuator.hpp"
 #include "operator/apply/volumes.hpp"
 #include "operator/apply/warnings/warned_nodes.hpp"
@@ -26,6 +27,13 @@ inline std::chrono::seconds poll_interval(const api::JobStatus& status) {
 }
 
 using JobPtr = std::shared_ptr<const observe::JobView>;
+
+/// Whether this operator creates the pods that a placement on record lacks. Nobody does for a job
+/// that is deleted, and another manager's job may show the nodes of another cluster.
+inline bool is_tended(const observe::JobView& job) {
+  const bool ours = !job.errors.empty() || job.job.spec.managed_by == contract::kManagedBy;
+  return ours && !job.job.metadata.deleting;
+}
 
 /// What the last plan decided, for people.
 struct Decision {
@@ -55,6 +63,7 @@ struct JobState {
   std::string checked_spec;        // JobView::fingerprint that the dry run holds for
   std::string checked_priority;    // and its priority class
   bool asked_for_needs = false;    // a dry run was tried
+  bool needs_missed = false;       // the scheduler's last pass could not do without it
   std::vector<plan::Admitted> admitted;  // by role, as the dry run returned; empty: not yet known
   std::string admitted_spec;             // JobView::fingerprint that it is of
   std::optional<Surroundings> surroundings;
@@ -74,8 +83,8 @@ struct JobState {
   std::optional<SteadyTime> quota_full_since;  // it has a place, and the quota's status no room
   std::optional<SteadyTime> looked_at;         // a pass was asked for because its plan looks again
   std::optional<SteadyTime> request_read_at;
-  WarnedNodes warned_nodes;
-  std::string phase;  // as counted in jobs_by_phase
+  WarnedNodes warned_nodes;  // only its worker uses it
+  std::string phase;         // as counted in jobs_by_phase
   std::optional<Decision> decision;
   std::optional<Failure> failure;
 

@@ -170,7 +170,7 @@ void Controller::SchedulerPass::charge(const observe::JobView& job) {
       continue;
     // An earlier operator placed the gang: what its pods need is asked for first.
     if (!state.memory.admission && !state.asked_for_needs) {
-      uncertain_ = true;
+      uncertain_ = state.needs_missed = true;
       wake_.push_back(state.key);
     }
     gang.pods.emplace_back(slots[rank], *each[rank]);
@@ -187,7 +187,7 @@ void Controller::SchedulerPass::charge(const observe::JobView& job) {
 std::vector<std::string> Controller::SchedulerPass::slots_of(const observe::JobView& job,
                                                              const JobState& state) const {
   if (state.memory.admission) return *state.memory.admission;
-  if (!job.status.placed() || job.status.finished()) return {};
+  if (!job.status.placed() || job.status.finished() || !is_tended(job)) return {};
   std::vector<std::string> slots = job.status.nodes();
   for (const auto& [rank, node] : state.memory.replacement_nodes) {
     if (static_cast<std::size_t>(rank) < slots.size()) slots[static_cast<std::size_t>(rank)] = node;

@@ -69,6 +69,32 @@ void Controller::learn_needs_of(const observe::JobView& job, JobState& state) co
   state.needs_spec = job.fingerprint;
 }
 
+bool Controller::learn_needs(const JobPtr& job, const std::shared_ptr<JobState>& state,
+                             const plan::Plan& plan) {
+  const auto& elastic = job->job.spec.elastic;
+  const bool shrinks =
+      elastic && elastic->replicas < job->job.spec.roles[elastic->role].replicas && is_tended(*job);
+  {
+    const std::lock_guard lock(mutex_);
+    // A pod may be missing that the plan does not create now: its job pauses, or does without it.
+    const bool missing = std::exchange(state->needs_missed, false) || !plan.creates.empty();
+    if (state->asked_for_needs || !job->status.placed() || !(missing || shrinks)) return false;
+  }
+  (void)check_pods(job, state, plan);
+  const std::lock_guard lock(mutex_);
+  state->asked_for_needs = true;
+  parts_.enqueue(kScheduleKey);
+  return true;
+}
+
+std::vector<plan::Constraints> Controller::admitted_constraints(const observe::JobView& job,
+                                                                const JobState& state) const {
+  std::vector<plan::Constraints> constraints;
+  if (!job.job.spec.elastic || state.admitted_spec != job.fingerprint) return constraints;
+  for (const plan::Admitted& role : state.admitted) constraints.push_back(role.constraints);
+  return constraints;
+}
+
 std::vector<plan::Need> Controller::needs_now(const observe::JobView& job, JobState& state) const {
   std::vector<plan::Need> needs = needs_of(job, state);
   const std::vector<std::string> excluded = plan::excluded_nodes(job.status, parts_.clock.wall());

@@ -155,7 +155,8 @@ void Controller::SchedulerPass::charge_by_other(const observe::JobView& job, Job
     created.insert(pod->gang->node_rank);
   }
   if (!gang.pods.empty()) input_.running.push_back(std::move(gang));
-  if (!job.status.placed() || job.status.finished() || !job.errors.empty()) return;
+  if (!job.status.placed() || job.status.finished() || !is_tended(job)) return;
+  if (!job.errors.empty()) return;
   // Those that are not created yet: the quota does not count them.
   int rank = 0;
   for (const plan::Need& need : controller_.needs_of(job, state)) {

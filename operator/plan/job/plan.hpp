@@ -107,6 +107,8 @@ struct Observed {
   std::vector<std::shared_ptr<const observe::PodView>> placeholders = {};
   // how nodes are asked for: not kAuto; kDisabled: nobody adds any
   api::Provision provision = api::Provision::kDisabled;
+  // of pods as admission completes them, by role; empty: not known
+  std::vector<Constraints> admitted = {};
 };
 
 /// A placeholder to be created.

@@ -151,15 +151,17 @@ void take_over(Planner& planner, const ReplicaState& state) {
 }
 
 /// By role: whether its replicas may have new pods on a node. Of what admission adds to a pod,
-/// Kueue's flavors are known here.
+/// Kueue's flavors are known in any case.
 std::vector<Constraints> constraints_of(const Planner& planner) {
-  std::vector<Constraints> all;
-  for (const api::Role& role : planner.spec.roles) {
-    Constraints& constraints = all.emplace_back(
-        read_constraints(role.pod_template.value("spec", nlohmann::json::object())));
-    constraints.excluded = excluded_nodes(planner.out.status, planner.in.now);
-    if (all.size() <= planner.in.kueue.grants.size())
-      add_grant(constraints, planner.in.kueue.grants[all.size() - 1]);
+  std::vector<Constraints> all = planner.in.admitted;
+  if (all.size() != planner.spec.roles.size()) {
+    all.clear();
+    for (const api::Role& role : planner.spec.roles)
+      all.push_back(read_constraints(role.pod_template.value("spec", nlohmann::json::object())));
+  }
+  for (std::size_t role = 0; role < all.size(); ++role) {
+    all[role].excluded = excluded_nodes(planner.out.status, planner.in.now);
+    if (role < planner.in.kueue.grants.size()) add_grant(all[role], planner.in.kueue.grants[role]);
   }
   return all;
 }

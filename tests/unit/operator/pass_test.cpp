@@ -118,6 +118,69 @@ TEST(Pass, FollowsATaintThatReplacesAnother) {
   EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << bench.job("j")["status"].dump(1);
 }
 
+/// Another job starts, whatever is on record of the first.
+bool another_starts(ControllerBench& bench) {
+  bench.add_job("next");
+  bench.settle();
+  return bench.job("next").value("/status/phase"_json_pointer, "") == "Running";
+}
+
+TEST(Pass, AStatusOfAnotherClusterHoldsNoJobBack) {
+  ControllerBench bench;
+  bench.add_node("n0", 2);
+  bench.add_job("j");
+  bench.settle();
+  // MultiKueue shows in its own cluster what became of the job in a worker's.
+  const json mirrored = {{"status", bench.job("j")["status"]}};
+  bench.remove_job("j");
+  bench.add_job("theirs", {{"managedBy", "kueue.x-k8s.io/multikueue"}});
+  bench.cluster().poke(kube::kTrainingJobs, "default", "theirs", mirrored.dump());
+  bench.settle();
+  EXPECT_TRUE(another_starts(bench)) << bench.job("next")["status"].dump(1);
+  EXPECT_EQ(bench.job("theirs")["status"], mirrored["status"]);
+}
+
+TEST(Pass, ADeletedJobThatAFinalizerKeepsHasNoRoomForPodsThatEnded) {
+  for (const bool restarted : {false, true}) {
+    ControllerBench bench;
+    bench.add_node("n0", 2);
+    bench.add_job("j");
+    bench.settle();
+    bench.cluster().poke(kube::kTrainingJobs, "default", "j",
+                         R"({"metadata":{"finalizers":["example.com/audit"]}})");
+    bench.remove_job("j");
+    bench.settle();
+    bench.finish("j");
+    if (restarted) bench.restart_operator();
+    EXPECT_TRUE(another_starts(bench)) << bench.job("next")["status"].dump(1);
+    ASSERT_TRUE(bench.job("j")["metadata"].contains("deletionTimestamp"));
+  }
+}
+
+TEST(Pass, AGangThatGoesOnWithoutAReplicaHoldsNoJobBack) {
+  ControllerBench bench;
+  bench.add_node("n0", 4);
+  json spec = cpus_of_each("1");
+  spec["roles"][0]["replicas"] = 1;
+  json evaluator = spec["roles"][0];
+  evaluator["name"] = "eval";
+  evaluator["kind"] = "Evaluator";
+  spec["roles"].push_back(evaluator);
+  bench.add_job("j", spec);
+  bench.settle();
+  ASSERT_EQ(bench.job("j")["status"]["phase"], "Running") << bench.job("j")["status"].dump(1);
+  // Its launchers would refuse an evaluator of this release.
+  bench.cluster().poke(kube::kTrainingJobs, "default", "j",
+                       R"({"status":{"placement":{"contract":1}}})");
+  bench.restart_operator();
+  bench.settle();
+  bench.cluster().erase(kube::kPods, "default", "j-eval-0-0");
+  bench.settle();
+  ASSERT_EQ(bench.pods("j").size(), 1U);
+  ASSERT_EQ(bench.job("j")["status"]["phase"], "Running") << bench.job("j")["status"].dump(1);
+  EXPECT_TRUE(another_starts(bench)) << bench.job("next")["status"].dump(1);
+}
+
 TEST(Pass, AnInternalErrorIsCounted) {
   ControllerBench bench;
   bench.controller().contain("default/j", std::runtime_error("simulated"));

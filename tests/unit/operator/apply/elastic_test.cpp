@@ -2,6 +2,8 @@
 // Elastic jobs before a whole controller and its scheduler.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "operator/metrics.hpp"
 #include "operator/service/debug_job.hpp"
 #include "tests/unit/operator/controller_bench.hpp"
@@ -103,6 +105,31 @@ TEST(ElasticJob, StartsSmallerAndGrowsLater) {
   bench.advance(std::chrono::minutes(6));
   EXPECT_EQ(status_of(bench, "j")["ready"], "3/3") << status_of(bench, "j").dump(1);
   EXPECT_FALSE(status_of(bench, "j")["elastic"].contains("message"));
+}
+
+TEST(ElasticJob, ShrinksOnNodesThatItsPodsTolerateByAdmission) {
+  for (const bool restarted : {false, true}) {
+    ControllerBench bench;
+    for (const char* node : {"n0", "n1"}) {
+      bench.add_node(node, 1);
+      bench.cluster().poke(kube::kNodes, "", node,
+                           R"({"spec":{"taints":[{"key":"gpu","effect":"NoSchedule"}]}})");
+    }
+    // as ExtendedResourceToleration does
+    bench.cluster().set_admission([](const kube::Resource& resource, json& object) {
+      if (resource.plural == kube::kPods.plural)
+        object["spec"]["tolerations"] = json::array({{{"key", "gpu"}, {"operator", "Exists"}}});
+    });
+    add_elastic(bench, "j", 2);
+    ASSERT_EQ(status_of(bench, "j")["ready"], "2/2") << status_of(bench, "j").dump(1);
+    if (restarted) bench.restart_operator();
+    bench.settle();
+    bench.phases.clear();
+    scale(bench, "j", 1);
+    EXPECT_EQ(status_of(bench, "j")["ready"], "1/1") << status_of(bench, "j").dump(1);
+    EXPECT_TRUE(std::ranges::find(bench.phases, "Queued") == bench.phases.end())
+        << "it keeps its node, whoever waits for one";
+  }
 }
 
 TEST(ElasticJob, TellsWhyItRunsSmallerAndThatItWasResized) {
