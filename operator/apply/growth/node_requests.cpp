@@ -48,6 +48,13 @@ json object_of(const api::TrainingJob& job, const kube::Resource& resource, cons
             {"ownerReferences", json::array({render::owner_reference(job)})}}}};
 }
 
+/// Plan::request_shape that the object was made for.
+std::string shape_of(const json& object) {
+  return object.at("metadata")
+      .at("labels")
+      .value(std::string(contract::kLabelPlaceholderShape), "");
+}
+
 /// One ProvisioningRequest is for all roles, a CapacityBuffer for one. A running elastic job asks
 /// for one role only, so the others have none.
 std::vector<json> requests_of(const api::TrainingJob& job, const kube::Resource& resource,
@@ -110,10 +117,16 @@ Status create_one(kube::Api& api, const kube::Resource& resource, const api::Tra
   const auto owned = owned_by(api, resource, job);
   if (!owned) return std::unexpected(owned.error());
   const std::string name = object["metadata"]["name"];
-  if (std::ranges::any_of(*owned,
-                          [&](const json& ours) { return ours["metadata"]["name"] == name; }))
-    return {};
-  return fail(Code::kInvalid, Origin::kKube, not_of_this_job(resource.kind, name));
+  const auto ours = std::ranges::find_if(
+      *owned, [&](const json& one) { return one["metadata"]["name"] == name; });
+  if (ours == owned->end())
+    return fail(Code::kInvalid, Origin::kKube, not_of_this_job(resource.kind, name));
+  // The job was edited, and a delete failed then. It would ask for nodes that do not fit.
+  if (shape_of(*ours) != shape_of(object))
+    return fail(Code::kConflict, Origin::kKube,
+                std::string(resource.kind) + " " + name + " is of an earlier spec of the job",
+                true);
+  return {};
 }
 
 Status remove_all(kube::Api& api, const kube::Resource& resource, const api::TrainingJob& job) {
@@ -215,9 +228,9 @@ Result<std::map<std::string, plan::NodeRequest>> NodeRequests::list(const Grower
          json::parse(answer->value_or("{}"), nullptr, false).value("items", json::array())) {
       const json& meta = item.at("metadata");
       if (const std::string owner = owner_of(item); !owner.empty())
-        requests[owner] = {
-            kind, parse_time(meta.value("creationTimestamp", "")).value_or(WallTime{}), "", false,
-            meta.at("labels").value(std::string(contract::kLabelPlaceholderShape), "")};
+        requests[owner] = {kind,
+                           parse_time(meta.value("creationTimestamp", "")).value_or(WallTime{}), "",
+                           false, shape_of(item)};
     }
   }
   return requests;

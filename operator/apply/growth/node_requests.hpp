@@ -39,7 +39,8 @@ class NodeRequests {
  public:
   explicit NodeRequests(kube::Api& api) : api_(api) {}
 
-  /// Creates the objects that do not exist yet. kInvalid if one of another owner has its name.
+  /// Creates the objects that do not exist yet. kInvalid if one of another owner has its name;
+  /// kConflict if one of the job's has it that was made for another shape: withdraw it first.
   Status create(const api::TrainingJob& job, const plan::NodeRequest& request,
                 const Growers& growers, const std::vector<PodSet>& sets);
   /// What the autoscaler says now. The text of several objects is that of the first that is not

@@ -165,6 +165,30 @@ TEST(NodeRequests, FollowTheJob) {
   EXPECT_EQ(pod["containers"][0]["resources"]["requests"]["cpu"], "2");
 }
 
+TEST(NodeRequests, ATemplateOfAnEarlierSpecIsNotUsedAgain) {
+  ControllerBench bench;
+  int refused = 0;
+  serve(bench, "provisioningrequests", "",
+        [&](const http::Request& request) -> std::optional<kube::Fault> {
+          const bool deletes =
+              request.method == "DELETE" && request.target.contains("/podtemplates/");
+          if (!deletes || refused++ > 0) return std::nullopt;
+          return kube::Fault{.status = 500, .message = "a webhook does not answer"};
+        });
+  bench.add_job("j", asks_by("ProvisioningRequest"));
+  bench.settle();
+  bench.advance(seconds(6));
+  ASSERT_EQ(all(bench, kube::kPodTemplates).size(), 1U) << told(bench);
+  bench.patch_job("j", {{"spec", {{"roles", json::array({role("w", 3, 2)})}}}});
+  bench.settle();
+  EXPECT_GE(refused, 1);
+  for (int i = 0; i < 4; ++i) bench.advance(seconds(30));
+  ASSERT_EQ(all(bench, kRequests).size(), 1U) << told(bench);
+  EXPECT_EQ(all(bench, kRequests)[0]["spec"]["podSets"][0]["count"], 3);
+  const json pod = all(bench, kube::kPodTemplates).at(0)["template"]["spec"];
+  EXPECT_EQ(pod["containers"][0]["resources"]["requests"]["cpu"], "2");
+}
+
 TEST(NodeRequests, FollowTheSizeOfAnElasticJob) {
   ControllerBench bench;
   serve(bench, "", "capacitybuffers");
