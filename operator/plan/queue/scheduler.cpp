@@ -121,6 +121,10 @@ class Pass {
   /// Starts the gang in the largest size that has room. False: not even the smallest has.
   bool start_elastic(const QueuedGang& gang) {
     if (blocked_.contains(gang.ns)) return false;
+    // In one pass room only becomes less: what failed once fails again.
+    const QueuedGang least = with_size(gang, gang.elastic->fewest);
+    if (std::ranges::any_of(failures_, [&](const Failure& one) { return one.is_of(least); }))
+      return false;
     const auto& quotas = input_.quotas[gang.ns];
     std::string why = quota_refusal(gang, quotas);
     if (why.empty()) why = start(gang);

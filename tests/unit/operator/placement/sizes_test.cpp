@@ -75,6 +75,18 @@ TEST(Sizes, TheLargestThatFits) {
   EXPECT_EQ(largest(3, 2, [](int) { return true; }), std::nullopt);
 }
 
+TEST(Sizes, ALongQueueOfElasticGangsSearchesTheNodesOnceForEachShape) {
+  constexpr std::size_t kGangs = 100;
+  Shared nodes(2);
+  nodes.take("a");
+  nodes.take("b");
+  for (std::size_t i = 0; i < kGangs; ++i) nodes.queue("q" + std::to_string(i), 4, 1);
+  PassNotes notes;
+  const auto output = schedule(nodes.input, &notes);
+  EXPECT_EQ(output.waiting.size(), kGangs);
+  EXPECT_LE(notes.searches, 6U);
+}
+
 TEST(Sizes, AGangStartsAsLargeAsThereIsRoom) {
   struct Case {
     int nodes;
