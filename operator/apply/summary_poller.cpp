@@ -8,6 +8,8 @@ namespace {
 
 constexpr std::chrono::nanoseconds kLongestPause = std::chrono::minutes(1);
 constexpr std::chrono::nanoseconds kLook = std::chrono::milliseconds(500);
+/// When a job is due that is read just now.
+constexpr SteadyTime kUnset = SteadyTime::max();
 
 }  // namespace
 
@@ -24,8 +26,10 @@ void SummaryPoller::watch(const std::string& uid, Target target) {
     job->second.due = clock_.steady();
     job->second.failures = 0;
   }
-  if (!now.warned_nodes.empty() && now.warned_nodes != last.warned_nodes)
+  if (!now.warned_nodes.empty() && now.warned_nodes != last.warned_nodes) {
     job->second.due = clock_.steady();
+    job->second.hurried = true;  // before launchers that may not answer
+  }
   job->second.target = std::move(target);
   changed_.notify_one();
 }
@@ -68,6 +72,7 @@ bool SummaryPoller::poll_one() {
     target = job->second.target;
     hurried = std::exchange(job->second.hurried, false);
     job->second.busy = true;
+    job->second.due = kUnset;
   }
   const auto text = source_(target.launcher);
   auto report = text ? status::read_report(*text) : std::nullopt;
@@ -76,11 +81,13 @@ bool SummaryPoller::poll_one() {
     if (const auto job = jobs_.find(uid); job != jobs_.end()) {
       Job& polled = job->second;
       polled.busy = false;
-      polled.failures = report ? 0 : std::min(polled.failures + 1, 6);
-      const auto pause = polled.target.interval * (1 << polled.failures);
-      if (!polled.hurried)
+      // Unless another pod, or a warning, has come meanwhile: it is asked at once.
+      if (polled.due == kUnset) {
+        polled.failures = report ? 0 : std::min(polled.failures + 1, 6);
+        const auto pause = polled.target.interval * (1 << polled.failures);
         polled.due = clock_.steady() + std::clamp(pause, polled.target.interval,
                                                   std::max(kLongestPause, polled.target.interval));
+      }
     }
   }
   if (report || hurried) on_answer_(uid, std::move(report));

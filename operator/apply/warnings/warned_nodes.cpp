@@ -2,6 +2,7 @@
 #include "operator/apply/warnings/warned_nodes.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -31,9 +32,24 @@ std::vector<std::string> WarnedNodes::look(
              });
     });
     if (view->ready && (view->unschedulable || is_new)) warned.push_back(name);
-    if (warned.size() == contract::kMostWarnedNodes) break;
   }
+  keep_newest(warned);
   return warned;
+}
+
+void WarnedNodes::keep_newest(std::vector<std::string>& warned) {
+  ++looks_;
+  std::map<std::string, std::uint64_t> since;
+  for (const std::string& name : warned) {
+    const auto known = marked_since_.find(name);
+    since.emplace(name, known == marked_since_.end() ? looks_ : known->second);
+  }
+  marked_since_ = std::move(since);
+  if (warned.size() <= contract::kMostWarnedNodes) return;
+  std::ranges::stable_sort(warned, std::greater(),
+                           [this](const std::string& name) { return marked_since_.at(name); });
+  warned.resize(contract::kMostWarnedNodes);
+  std::ranges::sort(warned);
 }
 
 }  // namespace paceline::apply

@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "common/contract/warnings.hpp"
+#include "operator/apply/summary_poller.hpp"
 #include "tests/unit/operator/controller_bench.hpp"
 
 namespace paceline::apply {
@@ -73,6 +77,69 @@ TEST_F(WarnedNodesTest, TaintsFromBeforeThePodRanAreNone) {
   EXPECT_EQ(look(), Names()) << "an admission plugin has added the toleration";
   nodes["n2"].taints.push_back({"ToBeDeletedByClusterAutoscaler", "1", "NoSchedule"});
   EXPECT_EQ(look(), Names{"n2"});
+}
+
+TEST_F(WarnedNodesTest, NodesThatStayMarkedHideNoLaterWarning) {
+  for (int i = 10; i < 22; ++i) {
+    const std::string name = "m" + std::to_string(i);
+    nodes[name].meta.name = name;
+    nodes[name].ready = true;
+    nodes[name].unschedulable = true;
+    add_pod(name);
+  }
+  EXPECT_EQ(look().size(), contract::kMostWarnedNodes);
+  nodes["n0"].unschedulable = true;
+  for (int i = 0; i < 2; ++i) {
+    const Names told = look();
+    EXPECT_EQ(told.size(), contract::kMostWarnedNodes);
+    EXPECT_EQ(std::ranges::count(told, "n0"), 1);
+    EXPECT_TRUE(std::ranges::is_sorted(told));
+  }
+}
+
+TEST(SummaryPoller, TellsAtOnceOfWhatCameDuringARead) {
+  const std::vector<std::function<void(Launcher&)>> changes{
+      [](Launcher& launcher) { launcher.warned_nodes = {"n0"}; },
+      [](Launcher& launcher) { launcher.ip = "10.0.0.2"; }};
+  for (const auto& change : changes) {
+    ManualClock clock;
+    SummaryPoller::Target target{{"10.0.0.1", 1, "token", {}}, std::chrono::seconds(15)};
+    std::vector<Launcher> asked;
+    SummaryPoller* self = nullptr;
+    SummaryPoller poller(
+        clock,
+        [&](const Launcher& launcher) -> Result<std::string> {
+          asked.push_back(launcher);
+          change(target.launcher);
+          self->watch("job", target);
+          return fail(Code::kUnavailable, Origin::kHttp, "nobody answers", true);
+        },
+        [](const std::string&, const std::optional<status::Report>&) {});
+    self = &poller;
+    poller.watch("job", target);
+    EXPECT_TRUE(poller.poll_one());
+    EXPECT_TRUE(poller.poll_one()) << "a spot notice may leave 30 seconds";
+    ASSERT_EQ(asked.size(), 2U);
+    EXPECT_EQ(asked[1].ip, target.launcher.ip);
+    EXPECT_EQ(asked[1].warned_nodes, target.launcher.warned_nodes);
+    EXPECT_FALSE(poller.poll_one()) << "nothing has changed since";
+  }
+}
+
+TEST(SummaryPoller, TellsAWarningBeforeItReadsOtherJobs) {
+  const ManualClock clock;
+  std::vector<std::string> asked;
+  SummaryPoller poller(
+      clock,
+      [&](const Launcher& launcher) -> Result<std::string> {
+        asked.push_back(launcher.ip);
+        return fail(Code::kUnavailable, Origin::kHttp, "nobody answers", true);
+      },
+      [](const std::string&, const std::optional<status::Report>&) {});
+  for (const char* job : {"a", "b", "c"}) poller.watch(job, {{job, 1, "token", {}}, {}});
+  poller.watch("c", {{"c", 1, "token", {"n0"}}, {}});
+  EXPECT_TRUE(poller.poll_one());
+  EXPECT_EQ(asked, Names{"c"}) << "each silent launcher takes a second or two";
 }
 
 TEST(WarnedNodes, ACordonReachesTheLauncherAtOnceAndStopsNothing) {
