@@ -290,7 +290,7 @@ void Member::on_save(const Save& save, SteadyTime now) {
                .attempt = save.attempt}});
   } else if (save.word == SaveWord::kHold) {
     if (!saving_since_ && !save.go_on) saving_since_ = now;
-    act(HoldRanks{attempt_});
+    act(HoldRanks{attempt_, save.go_on});
   } else if (save.word == SaveWord::kAt) {
     act(SaveRanks{save.step, save.go_on});
   } else if (save.word == SaveWord::kEnded && leaving_) {

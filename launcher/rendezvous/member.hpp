@@ -60,6 +60,7 @@ struct AskForWindow {};  // ask this replica's ranks for a kernel window
 /// reached (SaveWord::kReached).
 struct HoldRanks {
   int attempt;
+  bool go_on = false;  // as of SaveRanks
 };
 /// Ask them to save at the first step from this one on. The caller reports on_saved. `go_on`: not
 /// before each rank has gone on to a later step, or has exited.

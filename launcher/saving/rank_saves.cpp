@@ -20,6 +20,9 @@ namespace paceline::saving {
 namespace {
 
 constexpr std::size_t kMostFiles = 1024;
+// The second word of a request, as paceline/_core/saving.py reads it.
+constexpr std::uint64_t kSave = 1;
+constexpr std::uint64_t kSaveAndGoOn = 2;
 constexpr std::uint64_t kMostStep = 1ULL << 52U;
 
 std::optional<pid_t> process_of(const std::filesystem::path& file) {
@@ -60,13 +63,20 @@ Status RankSaves::begin_attempt() {
     std::filesystem::remove(file, ignored);
   }
   at_ = 0;
+  told_go_on_ = false;
   return release();
+}
+
+Status RankSaves::hold(bool go_on) {
+  told_go_on_ = go_on;
+  return request_.ask(0, go_on ? kSaveAndGoOn : kSave);
 }
 
 Status RankSaves::save_at(std::int64_t step, bool go_on) {
   at_ = step;
   go_on_ = go_on;
-  return request_.ask(static_cast<std::uint64_t>(step), 1);
+  // A rank may see a part of what is written here, and all ranks have to hear the same.
+  return request_.ask(static_cast<std::uint64_t>(step), told_go_on_ ? kSaveAndGoOn : kSave);
 }
 
 std::vector<std::filesystem::path> RankSaves::files() const {

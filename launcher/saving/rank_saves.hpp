@@ -36,10 +36,11 @@ class RankSaves {
 
   /// Forgets ranks and requests of before.
   Status begin_attempt();
-  /// Ranks wait at their next step until `save_at` or `release`.
-  Status hold() { return request_.ask(0, 1); }
+  /// Ranks wait at their next step until `save_at` or `release`. `go_on`: they hear that they are
+  /// to train on after the save.
+  Status hold(bool go_on);
   /// `go_on`: a rank is awaited until it has gone on to a later step, or has exited.
-  Status save_at(std::int64_t step, bool go_on = false);
+  Status save_at(std::int64_t step, bool go_on);
   Status release() { return request_.ask(0, 0); }
 
   /// A rank that lives has said that it can save.
@@ -65,6 +66,7 @@ class RankSaves {
   std::filesystem::path folder_;
   std::int64_t at_ = 0;  // the step of the last save_at
   bool go_on_ = false;
+  bool told_go_on_ = false;  // by the last hold; the save after it tells the same
 };
 
 }  // namespace paceline::saving

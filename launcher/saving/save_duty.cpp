@@ -27,15 +27,16 @@ std::optional<rendezvous::Save> SaveDuty::take(const rendezvous::MemberAction& a
     saving_ = true;
     note(saves_->save_at(at->step, at->go_on));
   } else if (const auto* held = std::get_if<rendezvous::HoldRanks>(&action)) {
-    return rendezvous::Save{
-        .word = rendezvous::SaveWord::kReached, .attempt = held->attempt, .step = hold()};
+    return rendezvous::Save{.word = rendezvous::SaveWord::kReached,
+                            .attempt = held->attempt,
+                            .step = hold(held->go_on)};
   }
   return std::nullopt;
 }
 
-std::int64_t SaveDuty::hold() {
+std::int64_t SaveDuty::hold(bool go_on) {
   // Ask first, then read: a rank that does not see the request has told its step.
-  const auto asked = saves_->hold();
+  const auto asked = saves_->hold(go_on);
   note(asked);
   return asked ? saves_->newest() : -1;
 }

@@ -28,7 +28,7 @@ class SaveDuty {
   std::optional<Progress> ended();
 
  private:
-  std::int64_t hold();
+  std::int64_t hold(bool go_on);
   void note(const Status& done);
 
   launcher::Log& log_;

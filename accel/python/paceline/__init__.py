@@ -19,6 +19,7 @@ __all__ = [
     "__version__",
     "accelerate",
     "explain",
+    "finished",
     "log_to",
     "save_requested",
     "saved",
@@ -97,6 +98,21 @@ def saved() -> None:
     from paceline._core import saving
 
     saving.saving.saved()
+
+
+def finished() -> None:
+    """Says that training is complete, so an exit with 0 ends the job also right after a save.
+
+    Without it a rank that exits before its next call of `save_requested` counts as one that has
+    left because of the save, and the job starts again from the checkpoint. Call it after the loop,
+    and not if `save_requested` ended the loop.
+
+    Example:
+        >>> paceline.finished()
+    """
+    from paceline._core import saving
+
+    saving.saving.finished()
 
 
 def log_to(name: str, *, folder: str | None = None, every: float = 10.0) -> None:

@@ -116,6 +116,35 @@ def test_the_save_of_the_next_request_is_told_when_it_is_done(launcher: Launcher
     assert launcher.told() == (6, 7, 1)
 
 
+def test_training_that_is_finished_after_the_save_has_gone_on(launcher: Launcher) -> None:
+    rank = saving.Saving()
+    launcher.ask(5)
+    assert rank.requested(5)
+    rank.finished()
+    assert launcher.told() == (6, 6, 1)
+    rank.finished()
+    assert launcher.told() == (6, 6, 1)
+
+
+def test_training_that_is_finished_without_a_save_tells_nothing(launcher: Launcher) -> None:
+    rank = saving.Saving()
+    rank.finished()
+    assert not launcher.own.exists()
+    assert not rank.requested(3)
+    rank.finished()
+    assert launcher.told() == (3, 0, 0)
+
+
+@pytest.mark.parametrize(("asked", "go_on"), [(1, False), (2, True)])
+def test_a_rank_hears_whether_it_is_to_train_on(
+    launcher: Launcher, asked: int, go_on: bool
+) -> None:
+    rank = saving.Saving()
+    launcher.ask(5, asked)
+    assert rank.requested(5)
+    assert rank.go_on == go_on
+
+
 def test_saved_says_so_at_once(launcher: Launcher) -> None:
     rank = saving.Saving()
     rank.saved()
@@ -181,6 +210,9 @@ class Handler:
     def on_save(self, args: Any, state: Any, control: Any) -> Any:
         return control
 
+    def on_train_end(self, args: Any, state: Any, control: Any) -> Any:
+        return control
+
 
 @pytest.fixture
 def trainer(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
@@ -212,6 +244,30 @@ def test_the_trainer_saves_at_the_agreed_step(
     assert launcher.told() == (6, 7, 0)
     trainer.CallbackHandler().on_save(None, None, control)
     assert launcher.told() == (6, 7, 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "strategy", "evaluates"),
+    [(1, "steps", False), (2, "steps", True), (2, "epoch", True), (2, "best", False)],
+)
+def test_the_trainer_evaluates_at_that_step_unless_a_pod_goes(
+    launcher: Launcher, trainer: types.ModuleType, asked: int, strategy: str, evaluates: bool
+) -> None:
+    launcher.ask(6, asked)
+    control = end_step(trainer, 6, strategy)
+    assert control.should_save
+    assert control.should_evaluate == evaluates
+
+
+@pytest.mark.parametrize(("by_program", "step"), [(False, 7), (True, 6)])
+def test_the_end_of_training_is_told_unless_the_program_asks_by_itself(
+    launcher: Launcher, trainer: types.ModuleType, by_program: bool, step: int
+) -> None:
+    launcher.ask(6, 2)
+    control = end_step(trainer, 6)
+    transformers.saving.by_program = by_program
+    trainer.CallbackHandler().on_train_end(None, None, control)
+    assert launcher.told()[0] == step
 
 
 def test_a_trainer_that_never_saves_is_left_alone(

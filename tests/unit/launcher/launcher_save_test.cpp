@@ -10,10 +10,11 @@ namespace paceline::launcher {
 namespace {
 
 // A rank that asks after each step. In the attempt after the first it only says where it would go
-// on. SAVED says what follows the save: it goes on, exits, hangs or fails.
+// on. SAVED says what follows the save: it goes on, has finished, exits, hangs or fails.
 constexpr std::string_view kRank = R"(
 import os, pathlib, signal, sys, time
 import paceline
+from paceline._core.saving import saving
 
 folder = pathlib.Path(os.environ["DIR"])
 rank = os.environ["RANK"]
@@ -31,7 +32,11 @@ after = os.environ.get("SAVED", "on") if rank == "1" else os.environ.get("OTHERS
 for step in range(1, 1 << 30):
     time.sleep(0.005)
     if paceline.save_requested(step):
+        (folder / f"go-on-{rank}").write_text(str(saving.go_on))
         saved.write_text(str(step))
+        if after == "finish":
+            paceline.finished()
+            sys.exit(0)
         if after == "exit":
             sys.exit(0)
         if after == "fail":
@@ -154,11 +159,15 @@ TEST_F(LauncherSaves, AWarningSavesAtOneStepAndADrainSavesAgainAtALaterOne) {
   const std::string first = common_step();
   ASSERT_NE(first, "") << log(0);
   EXPECT_EQ(count("term-"), 0) << "the ranks train on";
+  for (int rank = 0; rank < nodes; ++rank)
+    EXPECT_EQ(slurp(dir / ("go-on-" + std::to_string(rank))), "True") << "of a warning";
   ::kill(running[1], SIGTERM);
   EXPECT_EQ(wait(1), contract::kExitTerminated) << log(1);
   const std::string second = common_step();
   ASSERT_NE(second, "") << log(0);
   EXPECT_GT(std::stoi(second), std::stoi(first));
+  for (int rank = 0; rank < nodes; ++rank)
+    EXPECT_EQ(slurp(dir / ("go-on-" + std::to_string(rank))), "False") << "of a drain";
   EXPECT_EQ(std::to_string(message(1)["checkpoint"].value("lastStep", 0)), second) << message(1);
 }
 
@@ -172,6 +181,15 @@ TEST_F(LauncherSaves, RanksThatExitAfterTheSaveOfAWarningStartAgain) {
     EXPECT_EQ(slurp(dir / ("resumed-" + std::to_string(rank))), step) << log(0);
   EXPECT_EQ(message(0)["restarts"], 0);
   EXPECT_EQ(message(0)["attempt"], 1);
+}
+
+TEST_F(LauncherSaves, TrainingThatIsFinishedRightAfterTheSaveOfAWarningStartsNotAgain) {
+  start_all_served({{"SAVED", "finish"}, {"OTHERS", "finish"}});
+  warn();
+  for (int node = 0; node < nodes; ++node) EXPECT_EQ(wait(node), contract::kExitOk) << log(node);
+  EXPECT_NE(common_step(), "") << log(0);
+  EXPECT_EQ(count("resumed-"), 0) << log(0);
+  EXPECT_EQ(message(0)["attempt"], 0);
 }
 
 TEST_F(LauncherSaves, DisabledItEndsTheRanksAtOnce) {

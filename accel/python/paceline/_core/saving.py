@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _REQUEST_BYTES = 64
 _STEP, _ASKED = 1, 2  # words of the request: the step, 0 until it is known; whether to save
+_GO_ON = 2  # the second word while no pod goes, and the ranks are to train on after the save
 _LOOK = 0.001  # seconds between two looks while the step is not known
 # Launchers that do not agree within this time have lost each other, and the ranks stop.
 _LONGEST_WAIT = 60.0
@@ -34,6 +35,7 @@ class Saving:
 
     def __init__(self) -> None:
         self.by_program = False  # the program asks by itself, so no framework does for it
+        self.go_on = False  # no pod goes after the last save that was asked for
         self._opened = False
         self._words: Sequence[int] = ()
         self._own = -1
@@ -63,6 +65,14 @@ class Saving:
             self._saved = True
             self._tell()
 
+    def finished(self) -> None:
+        """Training has ended by itself. The launcher takes a rank that exits before it was at a
+        later step than the save for one that has left because of the save."""
+        if self._asked > self._step:
+            self._step = self._asked
+            self._saved = True
+            self._tell()
+
     def drop(self) -> None:
         """In a forked child, which is no rank."""
         self.__init__()  # type: ignore[misc]
@@ -88,13 +98,14 @@ class Saving:
     def _has_come(self) -> bool:
         """Whether this is the step to save at. Waits until that is known."""
         until = time.monotonic() + _LONGEST_WAIT
-        while self._words[_ASKED]:
+        while asked := self._words[_ASKED]:
             step = self._words[_STEP]
             if step:
                 if step == self._answered or self._step < step:
                     return False
                 # Requests of one attempt name ever later steps, so no other is like this one.
                 self._answered = step
+                self.go_on = asked == _GO_ON
                 return True
             if time.monotonic() > until:
                 say("the launchers have not agreed on a step to save at: this rank goes on")

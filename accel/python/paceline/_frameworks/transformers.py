@@ -25,13 +25,22 @@ def save_when_asked(callbacks: ModuleType) -> None:
     def on_step_end(self: Any, args: Any, state: Any, control: Any, **more: Any) -> Any:
         control = original(self, args, state, control, **more)
         try:
-            saves = getattr(args.save_strategy, "value", args.save_strategy) != "no"
-            if saves and not saving.by_program and saving.requested(state.global_step):
+            strategy = getattr(args.save_strategy, "value", args.save_strategy)
+            if strategy != "no" and not saving.by_program and saving.requested(state.global_step):
                 control.should_save = True
-                control.should_evaluate = False  # there may not be time for both
+                # There may not be time for both. With "best" an evaluation decides about the save.
+                if not saving.go_on or strategy == "best":
+                    control.should_evaluate = False
         except Exception as error:  # training goes on
             say(f"the Trainer is not asked to save: {type(error).__name__}: {error}")
         return control
 
     handler.on_step_end = on_step_end
     around(handler, "on_save", after=forgetting(saving.saved))
+    around(handler, "on_train_end", after=forgetting(_finished))
+
+
+def _finished() -> None:
+    # A program that asks by itself may have stopped the Trainer because of the save.
+    if not saving.by_program:
+        saving.finished()

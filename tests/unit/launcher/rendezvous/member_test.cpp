@@ -465,7 +465,10 @@ TEST_F(MemberTest, SigtermWaitsUntilRanksHaveSavedAndTheirGraceGoesOn) {
 
 TEST_F(MemberTest, AfterASaveOfAWarningRanksAreReleasedAndHaveTheirWholeGrace) {
   run();
-  member.on_message(Save{.word = SaveWord::kHold, .attempt = 0, .go_on = true}, now);
+  const auto held =
+      member.on_message(Save{.word = SaveWord::kHold, .attempt = 0, .go_on = true}, now);
+  ASSERT_NE(find<HoldRanks>(held), nullptr);
+  EXPECT_TRUE(find<HoldRanks>(held)->go_on);
   const auto at =
       member.on_message(Save{.word = SaveWord::kAt, .attempt = 0, .step = 8, .go_on = true}, now);
   ASSERT_NE(find<SaveRanks>(at), nullptr);
