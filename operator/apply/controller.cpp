@@ -51,6 +51,7 @@ void Controller::subscribe() {
   parts_.stores.pods.subscribe([this](const auto& before, const auto& after) {
     const observe::PodView& pod = after ? *after : *before;
     host_ports_.seen(pod);
+    if (after && pod.gang && !pod.gang->termination_message.empty()) take_last_words(pod);
     if (pod.gang) parts_.enqueue(kube::key_of(pod.meta.ns, pod.gang->job_name));
     if (pod.placeholder) parts_.enqueue(kube::key_of(pod.meta.ns, pod.placeholder->job_name));
     // Room becomes free when a pod ends; a gang's own progress frees none.
@@ -380,6 +381,7 @@ void Controller::take_summary(const std::string& uid, std::optional<status::Repo
   JobState& state = *known->second;
   state.polled_at = parts_.clock.steady();
   if (report) {
+    state.memory.checkpoint = status::later_checkpoint(state.memory.checkpoint, report->checkpoint);
     state.memory.summary = std::move(report);
     state.memory.summary_at = parts_.clock.wall();
   }

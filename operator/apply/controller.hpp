@@ -222,6 +222,8 @@ class Controller {
   /// False if the poller will read the summary soon and wake the job then.
   bool summary_is_fresh(const JobState& state);
   void take_summary(const std::string& uid, std::optional<status::Report> report);
+  /// Of a pod of a job, whose launcher has ended.
+  void take_last_words(const observe::PodView& pod);
   /// One pass of the scheduler. Returns when another one is due without an event: soon, if the
   /// cache lags too much.
   std::optional<std::chrono::nanoseconds> schedule();

@@ -220,8 +220,11 @@ bool other_findings(const json& before, const json& now) {
 }
 
 json later_checkpoint(const json& kept, const json& reported) {
-  if (reported.is_null()) return kept;
-  return kept.is_null() || small(reported, "attempt") >= small(kept, "attempt") ? reported : kept;
+  if (reported.is_null() || kept.is_null()) return reported.is_null() ? kept : reported;
+  const auto order = [](const json& checkpoint) {
+    return std::pair(small(checkpoint, "attempt"), real(checkpoint, "lastStep"));
+  };
+  return order(reported) < order(kept) ? kept : reported;
 }
 
 }  // namespace paceline::status

@@ -43,7 +43,7 @@ bool notable(const nlohmann::json& before, const nlohmann::json& now);
 /// True if findings came or went, whatever their numbers are now.
 bool other_findings(const nlohmann::json& before, const nlohmann::json& now);
 
-/// The checkpoint of the later attempt. A report may be read again when a later one was.
+/// The checkpoint of the later attempt, or step. A report may be read again when a later one was.
 nlohmann::json later_checkpoint(const nlohmann::json& kept, const nlohmann::json& reported);
 
 }  // namespace paceline::status

@@ -74,6 +74,7 @@ struct Memory {
   std::string pod_group_kept;             // why the API server forbids that
   std::optional<status::Report> summary;  // from rank 0's launcher
   WallTime summary_at{};                  // when `summary` was read
+  nlohmann::json checkpoint;              // the latest that a summary or an ended pod told of
   WallTime training_written{};            // or effects, findings, goodput
   WallTime findings_written{};            // when findings came or went
 };

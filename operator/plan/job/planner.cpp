@@ -17,6 +17,8 @@ constexpr std::chrono::nanoseconds kUnseenInterval = std::chrono::seconds(5);
 Planner::Planner(const Observed& observed) : in(observed), spec(observed.job.job.spec) {
   out.status = observed.job.status;
   out.status.observed_generation = observed.job.job.metadata.generation;
+  out.status.checkpoint =
+      status::later_checkpoint(out.status.checkpoint, observed.memory.checkpoint);
   if (observed.job.errors.empty()) out.status.queue = api::queue_of(observed.job.job);
   out.grants = observed.kueue.grants;
   out.workload = observed.kueue.workload;

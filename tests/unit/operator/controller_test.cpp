@@ -295,5 +295,68 @@ TEST(Controller, SilentLaunchersBlockNoWorkerAndAreAskedLessOften) {
   EXPECT_EQ(bench.writes(), writes);
 }
 
+/// All pods of the job end and are gone before the operator looks again.
+void end_with_checkpoint(ControllerBench& bench, const std::string& job, int step) {
+  const json message = {{"version", 1},
+                        {"verdict", "Terminated"},
+                        {"checkpoint", {{"lastStep", step}, {"attempt", 0}}}};
+  const json ended = {{"terminated", {{"exitCode", 143}, {"message", message.dump()}}}};
+  const json status = {
+      {"phase", "Failed"},
+      {"containerStatuses", json::array({{{"name", "trainer"}, {"state", ended}}})}};
+  for (const json& pod : bench.pods(job)) {
+    const std::string name = pod["metadata"]["name"];
+    bench.cluster().poke(kube::kPods, "default", name, json{{"status", status}}.dump());
+    bench.cluster().erase(kube::kPods, "default", name);
+  }
+}
+
+TEST(Controller, AStepThatAPodTellsOfJustBeforeItIsGoneIsShown) {
+  ControllerBench bench;
+  bench.add_node("n0", 2);
+  bench.add_job("j");
+  bench.settle();
+  ASSERT_EQ(bench.pods("j").size(), 2U);
+  end_with_checkpoint(bench, "j", 40);
+  bench.settle();
+  const json status = bench.job("j")["status"];
+  EXPECT_EQ(status.value("/checkpoint/lastStep"_json_pointer, 0), 40) << status.dump(1);
+}
+
+TEST(Controller, AStepThatRankZeroTellsOfWhileItsPodEndsIsShown) {
+  ControllerBench bench;
+  bench.add_node("n0", 2);
+  bench.summary = R"({"version": 1, "phase": "Running", "gathered": 2, "expected": 2})";
+  bench.add_job("j");
+  bench.settle();
+  ASSERT_EQ(bench.job("j")["status"]["phase"], "Running");
+  bench.pods_linger = true;
+  for (const json& pod : bench.pods("j"))
+    bench.cluster().poke(kube::kPods, "default", pod["metadata"]["name"].get<std::string>(),
+                         R"({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})");
+  bench.settle();
+  bench.summary = R"({"version": 1, "phase": "Running", "gathered": 2, "expected": 2,
+                      "checkpoint": {"lastStep": 40, "attempt": 0}})";
+  bench.advance(std::chrono::seconds(20));
+  const json status = bench.job("j")["status"];
+  EXPECT_EQ(status.value("/checkpoint/lastStep"_json_pointer, 0), 40) << status.dump(1);
+}
+
+TEST(Controller, AStepThatASuspendedJobSavedAtIsShown) {
+  ControllerBench bench;
+  bench.add_node("n0", 2);
+  bench.add_job("j");
+  bench.settle();
+  bench.pods_linger = true;
+  bench.patch_job("j", {{"spec", {{"suspend", true}}}});
+  bench.settle();
+  ASSERT_EQ(bench.pods("j").size(), 2U) << "the ranks save";
+  end_with_checkpoint(bench, "j", 40);
+  bench.settle();
+  const json status = bench.job("j")["status"];
+  EXPECT_EQ(status["phase"], "Suspended");
+  EXPECT_EQ(status.value("/checkpoint/lastStep"_json_pointer, 0), 40) << status.dump(1);
+}
+
 }  // namespace
 }  // namespace paceline::apply

@@ -37,6 +37,11 @@ TEST(Checkpoint, OfALaterAttemptReplacesThatOfAnEarlierOne) {
   EXPECT_EQ(status::later_checkpoint(saved(2, 1), saved(5, 0)), saved(2, 1)) << "read late";
 }
 
+TEST(Checkpoint, OfALaterStepReplacesThatOfAnEarlierOneOfItsAttempt) {
+  EXPECT_EQ(status::later_checkpoint(saved(5, 1), saved(9, 1)), saved(9, 1));
+  EXPECT_EQ(status::later_checkpoint(saved(9, 1), saved(5, 1)), saved(9, 1)) << "read late";
+}
+
 TEST(Checkpoint, IsShownFromRankZerosSummary) {
   JobBench bench;
   bench.run();
