@@ -70,6 +70,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
         entry_points = archive.read(f"{information}/entry_points.txt").decode()
         assert f"Tag: {TAG}" in archive.read(f"{information}/WHEEL").decode()
     assert "[torch.backends]" in entry_points
+    assert "[lightning.pytorch.callbacks_factory]" in entry_points
     root = ROOT / "accel" / "python"
     sources = {str(path.relative_to(root)) for path in (root / "paceline").rglob("*.py")}
     others = {name for name in names if not name.startswith(f"{information}/")} - sources

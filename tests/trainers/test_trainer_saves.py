@@ -1,23 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An unmodified Trainer saves at the step that the launchers have agreed on. The test plays the
-launcher: the request is there before the program starts.
-"""
+"""An unmodified Trainer of Hugging Face saves at the step that the launchers have agreed on."""
 
 from __future__ import annotations
 
-import os
-import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from asked import DRAIN, WARNING, run_asked, told
 
-ROOT = Path(__file__).resolve().parents[2]
-PYTHON = ROOT / "accel" / "python"
 AGREED = 5
 LAST = 8
-DRAIN, WARNING = 1, 2  # why the launchers ask
 
 PROGRAM = """
 import sys
@@ -42,33 +34,7 @@ print("evaluated at", [one["step"] for one in trainer.state.log_history if "eval
 
 
 def train(folder: Path, *arguments: str, step: int = AGREED, why: int = DRAIN) -> str:
-    (folder / "train.py").write_text(PROGRAM)
-    request = folder / "saves" / "request"
-    request.parent.mkdir(exist_ok=True)
-    request.write_bytes(struct.pack("=QQQ", 1, step, why).ljust(64, b"\0"))
-    environment = {
-        **os.environ,
-        "HF_HUB_OFFLINE": "1",
-        "PACELINE_SAVE_REQUEST": str(request),
-        "PYTHONPATH": f"{PYTHON / 'site'}:{PYTHON}",
-    }
-    done = subprocess.run(
-        [sys.executable, "train.py", *arguments],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-def told(folder: Path) -> list[tuple[int, ...]]:
-    files = [file for file in (folder / "saves").iterdir() if file.name != "request"]
-    return [struct.unpack("=QQQ", file.read_bytes()) for file in files]
+    return run_asked(folder, PROGRAM, *arguments, step=step, why=why)
 
 
 @pytest.mark.parametrize(("strategy", "saved"), [("steps", True), ("no", False)])

@@ -25,7 +25,7 @@ sys.path.insert(
 )
 
 from paceline._core import saving
-from paceline._frameworks import transformers
+from paceline._frameworks import lightning, transformers
 
 
 class Launcher:
@@ -286,3 +286,26 @@ def test_a_program_that_asks_by_itself_is_not_asked_twice(
     launcher.ask(2)
     assert not end_step(trainer, 2).should_save
     assert rank.requested(2)
+
+
+def test_lightning_gets_a_callback_only_from_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = types.ModuleType("pytorch_lightning")
+    package.Callback = type("Callback", (), {})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pytorch_lightning", package)
+    monkeypatch.setenv("PACELINE_SAVE_REQUEST", "")
+    assert lightning.pytorch_lightning_callbacks() == []
+    monkeypatch.setenv("PACELINE_SAVE_REQUEST", "/request")
+    (callback,) = lightning.pytorch_lightning_callbacks()
+    assert isinstance(callback, package.Callback)
+    monkeypatch.setenv("PACELINE_DISABLE", "1")
+    assert lightning.pytorch_lightning_callbacks() == []
+
+
+def test_lightning_goes_on_without_the_callback(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PACELINE_SAVE_REQUEST", "/request")
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", types.ModuleType("lightning.pytorch"))
+    monkeypatch.setitem(sys.modules, "lightning", types.ModuleType("lightning"))
+    assert lightning.callbacks() == []
+    assert "is not asked to save" in capfd.readouterr().err
