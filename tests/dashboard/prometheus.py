@@ -30,9 +30,9 @@ scrape_configs:
 class Prometheus:
     """Start it with `with`; it ends, and its data goes, at the end of the block."""
 
-    def __init__(self, folder: Path, targets: list[str]) -> None:
+    def __init__(self, folder: Path, targets: list[str], config: str = "") -> None:
         self.folder = folder
-        self.targets = targets
+        self.config = config or CONFIG.format(targets=json.dumps(targets))
         self.url = f"http://127.0.0.1:{free_port()}"
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -40,7 +40,7 @@ class Prometheus:
         program = shutil.which("prometheus")
         assert program, "prometheus is not installed: scripts/setup installs Debian's"
         config = self.folder / "prometheus.yml"
-        config.write_text(CONFIG.format(targets=json.dumps(self.targets)))
+        config.write_text(self.config)
         log = (self.folder / "prometheus.log").open("wb")
         self.process = subprocess.Popen(
             [
