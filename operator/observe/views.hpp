@@ -78,8 +78,8 @@ struct PodView {
   PodView(PodView&&) = default;
   PodView& operator=(PodView&&) = default;
   bool terminal() const { return phase == PodPhase::kSucceeded || phase == PodPhase::kFailed; }
-  /// No process of it runs any more, or ever will: it has ended, or was deleted before it was bound.
-  /// A finalizer may keep it for long.
+  /// No process of it runs any more, or ever will: it has ended, or was deleted before it was
+  /// bound. A finalizer may keep it for long.
   bool over() const { return terminal() || (deleting && node.empty()); }
   /// The node whose resources it uses: where it is bound or pinned.
   const std::string& place() const { return node.empty() && gang ? gang->pinned : node; }

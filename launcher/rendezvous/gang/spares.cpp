@@ -74,8 +74,8 @@ void Gang::fill_places(SteadyTime now) {
   }
 }
 
-/// The seat of the spare of that role whose own node rank is nearest: neighbours in rank were placed
-/// in the closest part of the network that had room.
+/// The seat of the spare of that role whose own node rank is nearest: neighbours in rank were
+/// placed in the closest part of the network that had room.
 std::optional<int> Gang::nearest_spare(int place) const {
   std::optional<int> nearest;
   int least = 0;
