@@ -59,8 +59,9 @@ def train(
     return output
 
 
-@pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
-@pytest.mark.parametrize("batches", [1, 3])
+@pytest.mark.parametrize(
+    ("package", "batches"), [("lightning.pytorch", 1), ("pytorch_lightning", 3)]
+)
 def test_it_saves_at_the_agreed_step_and_trains_on(
     tmp_path: Path, package: str, batches: int
 ) -> None:

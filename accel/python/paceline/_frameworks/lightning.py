@@ -57,7 +57,8 @@ class _SaveWhenAsked:
             return
         self._asked_at = step
         if saving.requested(step):
-            trainer.save_checkpoint(os.path.join(folder, _NAME))  # noqa: PTH118 - may be a URL
+            path = os.path.join(folder, _NAME)  # noqa: PTH118 - may be a URL
+            trainer.save_checkpoint(path, False)
             saving.saved()
 
     def on_train_end(self, *_: Any) -> None:
