@@ -121,13 +121,13 @@ void read_trainer(const element& pod, GangMember& gang) {
       gang.exit_code = static_cast<int>(kube::number(at(state, "exitCode")));
       gang.reason = text(at(state, "reason"));
       gang.termination_message =
-          std::string(text(at(state, "message"))).substr(0, contract::kTerminationMessageBytes);
+          excerpt(text(at(state, "message")), contract::kTerminationMessageBytes);
     } else if (at(status, "state", "running").get(state) == simdjson::SUCCESS) {
       gang.trainer = TrainerState::kRunning;
     } else if (at(status, "state", "waiting").get(state) == simdjson::SUCCESS) {
       gang.trainer = TrainerState::kWaiting;
       gang.reason = text(at(state, "reason"));
-      gang.message = std::string(text(at(state, "message"))).substr(0, 512);
+      gang.message = excerpt(text(at(state, "message")));
     }
   }
   gang.ended = containers > 0 && ended == containers;
@@ -138,7 +138,7 @@ void read_trainer(const element& pod, GangMember& gang) {
         reason.empty() || reason == "PodInitializing")
       continue;
     gang.reason = reason;
-    gang.message = std::string(text(at(status, "state", "waiting", "message"))).substr(0, 512);
+    gang.message = excerpt(text(at(status, "state", "waiting", "message")));
   }
 }
 
@@ -213,12 +213,12 @@ std::unique_ptr<GangMember> read_gang(const element& pod) {
     if (type == "PodScheduled" && status == "False" &&
         text(at(condition, "reason")) == "Unschedulable") {
       gang->reason = "Unschedulable";
-      gang->message = std::string(text(at(condition, "message"))).substr(0, 512);
+      gang->message = excerpt(text(at(condition, "message")));
     }
   }
   if (const std::string_view reason = text(at(pod, "status", "reason")); !reason.empty()) {
     gang->reason = reason;
-    gang->message = std::string(text(at(pod, "status", "message"))).substr(0, 512);
+    gang->message = excerpt(text(at(pod, "status", "message")));
     for (const char* blameless :
          {"Evicted", "Shutdown", "Terminated", "NodeShutdown", "NodeLost", "NodeAffinity",
           "Preempting", "NodePorts", "UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory",

@@ -8,15 +8,15 @@ namespace {
 
 constexpr std::size_t kMaxMessage = 4096;
 
-std::string cut(std::string message) {
+}  // namespace
+
+std::string shortened(std::string message) {
   if (message.size() <= kMaxMessage) return message;
   std::size_t end = kMaxMessage - 3;
   while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0U) == 0x80U) --end;
   message.resize(end);
   return message + "…";
 }
-
-}  // namespace
 
 void set_condition(api::JobStatus& status, std::string_view type, bool value,
                    std::string_view reason, std::string message, WallTime now) {
@@ -25,8 +25,9 @@ void set_condition(api::JobStatus& status, std::string_view type, bool value,
   // The API stores only seconds; finer times would make an unchanged status look changed.
   const WallTime since = std::chrono::floor<std::chrono::seconds>(now);
   const std::string text = value ? "True" : "False";
-  api::Condition next{std::string(type),       text,  std::string(reason),
-                      cut(std::move(message)), since, status.observed_generation};
+  api::Condition next{
+      std::string(type),         text, std::string(reason), shortened(std::move(message)), since,
+      status.observed_generation};
   if (it == status.conditions.end()) {
     status.conditions.push_back(std::move(next));
     return;

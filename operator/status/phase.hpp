@@ -29,6 +29,9 @@ inline constexpr std::string_view kFailed = "Failed";
 /// ending, not starting.
 inline constexpr std::string_view kCompleting = "Completing";
 
+/// The message, or its first 4 KiB: the API server takes no status with a longer one.
+std::string shortened(std::string message);
+
 /// Sets a condition. Its time changes only when its status does. Terminal conditions that are True
 /// stay True. Messages are cut at 4 KiB.
 void set_condition(api::JobStatus& status, std::string_view type, bool value,

@@ -271,8 +271,8 @@ void record_size(Planner& planner, int size, const std::string& why) {
 
 std::string runs_smaller(int size, int wanted, const std::string& why) {
   if (size >= wanted) return "";
-  return "runs with " + std::to_string(size) + " of " + std::to_string(wanted) +
-         " replicas: " + why;
+  return status::shortened("runs with " + std::to_string(size) + " of " + std::to_string(wanted) +
+                           " replicas: " + why);
 }
 
 bool stops_old_size(const Planner& planner) {

@@ -279,6 +279,29 @@ TEST(Controller, AFinishedJobGoesAlthoughItsPodsCannotBeDeleted) {
   EXPECT_TRUE(bench.job("j").is_null());
 }
 
+TEST(Controller, TellsWhatOtherProgramsSayInAnyLanguage) {
+  ControllerBench bench;
+  bench.pods_wait = true;
+  bench.add_node("n0", 2);
+  bench.add_job("j");
+  bench.settle();
+  for (const char* first : {"", "a"}) {
+    // A character of two bytes is where the message is cut, in one of both.
+    std::string message = first;
+    for (int i = 0; i < 400; ++i) message += "\u00e9";
+    const json waiting = {{"reason", "ImagePullBackOff"}, {"message", message}};
+    const json trainer = {{"name", "trainer"}, {"state", {{"waiting", waiting}}}};
+    bench.cluster().poke(
+        kube::kPods, "default", "j-w-0-0",
+        json{{"status", {{"phase", "Pending"}, {"containerStatuses", json::array({trainer})}}}}
+            .dump());
+    bench.advance(std::chrono::seconds(2));
+    const std::string told = bench.job("j")["status"].value("message", "");
+    EXPECT_NE(told.find(std::string(": ") + first + "\u00e9\u00e9"), std::string::npos) << told;
+    EXPECT_EQ(bench.controller().counters().internal_errors, 0U);
+  }
+}
+
 TEST(Controller, SilentLaunchersBlockNoWorkerAndAreAskedLessOften) {
   ControllerBench bench;
   bench.add_node("n0", 4);

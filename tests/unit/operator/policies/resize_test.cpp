@@ -3,6 +3,7 @@
 // again.
 #include <gtest/gtest.h>
 
+#include "operator/plan/policies/policies.hpp"
 #include "operator/render/names.hpp"
 #include "tests/unit/operator/job_bench.hpp"
 
@@ -72,6 +73,13 @@ TEST(Resize, AnEditShrinksTheGang) {
   EXPECT_EQ(bench.status().disruptions, 0);
   EXPECT_EQ(bench.status().elastic->replicas, 2);
   EXPECT_EQ(bench.status().elastic->message, "");
+}
+
+TEST(Resize, ALongReasonFitsIntoTheStatus) {
+  // The API server quotes a refused pod whole. The CRD takes 4096 characters.
+  const std::string told = runs_smaller(1, 2, std::string(10'000, 'x'));
+  EXPECT_TRUE(told.starts_with("runs with 1 of 2 replicas: xxx"));
+  EXPECT_LE(told.size(), 4096U);
 }
 
 TEST(Resize, NoPodOfTheNewSizeRunsBesideTheOld) {
