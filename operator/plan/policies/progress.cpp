@@ -24,7 +24,9 @@ void report(Planner& planner, const status::Report& summary) {
   api::JobStatus& shown = planner.status();
   // While no step ends, only the seconds in a finding's text and in the goodput change.
   const bool moved = !summary.training.is_null() && summary.training != shown.training;
-  const bool due = planner.now() - memory.training_written >= kTrainingInterval;
+  // A write that lies ahead means that the clock was set back.
+  const bool due = planner.now() - memory.training_written >= kTrainingInterval ||
+                   memory.training_written > planner.now();
   const bool found = status::other_findings(shown.findings, summary.findings) &&
                      planner.now() - memory.findings_written >= kFindingInterval;
   if (!counted && !found && !(due && moved) && !status::notable(shown.training, summary.training))

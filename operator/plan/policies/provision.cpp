@@ -15,6 +15,8 @@ namespace {
 
 // A gang that ends at this moment may leave its room. Nodes cost money, and stay for minutes.
 constexpr auto kAskAfter = std::chrono::seconds(5);
+// After a refusal the operator asks again in a minute.
+constexpr auto kLongestPause = std::chrono::minutes(2);
 // A placeholder that a kubelet refused is not created again at once.
 constexpr auto kFailurePause = std::chrono::seconds(30);
 constexpr auto kPatience = std::chrono::minutes(10);
@@ -63,9 +65,10 @@ bool may_ask_now(Planner& planner) {
   if (!planner.out.queued && planner.out.grow_by == 0) return false;
   const api::Condition* placed = planner.status().find(status::kPlaced);
   const WallTime since = placed == nullptr ? planner.now() : placed->since;
-  const WallTime due = std::max(since + kAskAfter, planner.in.memory.ask_again);
-  if (due <= planner.now()) return true;
-  planner.wake_after(due - planner.now());
+  const auto left = std::max(since + kAskAfter, planner.in.memory.ask_again) - planner.now();
+  // A longer pause means that the clock was set back.
+  if (left <= std::chrono::nanoseconds(0) || left > kLongestPause) return true;
+  planner.wake_after(left);
   return false;
 }
 

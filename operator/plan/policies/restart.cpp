@@ -17,6 +17,8 @@ namespace {
 constexpr auto kExclusionInterval = std::chrono::seconds(15);
 constexpr auto kPodEnds = std::chrono::seconds(10);  // from the ranks' end to the pod's
 constexpr auto kSchedulersLook = std::chrono::seconds(1);
+// A pause that is longer by more than that means that the clock was set back.
+constexpr auto kClocksDiffer = std::chrono::minutes(1);
 
 struct Loss {
   std::vector<ReplicaState*> replicas;
@@ -170,7 +172,9 @@ std::chrono::nanoseconds pause(const Planner& planner, const ReplicaState& state
 /// another loss may have been noticed before this replica's last pod was created.
 bool waits(Planner& planner, const ReplicaState& state, WallTime since) {
   if (state.pod) since = std::max(since, state.pod->created);
-  const auto left = since + pause(planner, state) - planner.now();
+  const std::chrono::nanoseconds whole = pause(planner, state);
+  std::chrono::nanoseconds left = since + whole - planner.now();
+  if (left > whole + kClocksDiffer) left = {};
   if (left > std::chrono::nanoseconds(0)) planner.wake_after(left);
   return left > std::chrono::nanoseconds(0) || state.predecessor_alive;
 }

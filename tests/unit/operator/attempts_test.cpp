@@ -73,6 +73,17 @@ TEST(Attempt, IsNotCountedWhileTheReplacementWaits) {
   EXPECT_EQ(bench.pod(1).incarnation, 1);
 }
 
+TEST(Attempt, AReplacementComesAlthoughTheClockWasSetBack) {
+  JobBench bench(nlohmann::json{{"failurePolicy", {{"backoff", "10s"}}}});
+  bench.run();
+  bench.end(1, 137);
+  bench.settle();
+  ASSERT_EQ(bench.status().phase, "Restarting");
+  bench.now -= std::chrono::hours(1);
+  bench.settle();
+  EXPECT_EQ(bench.pod(1).incarnation, 1) << "the gang waits for it";
+}
+
 TEST(Attempt, ASecondLossBeforeTheGangHasGatheredIsTheSameAttempt) {
   JobBench bench(nlohmann::json{{"roles", nlohmann::json::array({[] {
                                    JobBench small;

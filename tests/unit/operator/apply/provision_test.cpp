@@ -2,6 +2,7 @@
 // A job that waits for nodes asks the cluster's autoscaler by placeholders, and has none otherwise.
 #include <gtest/gtest.h>
 
+#include "common/base/timestamp.hpp"
 #include "tests/unit/operator/controller_bench.hpp"
 
 namespace paceline::apply {
@@ -71,6 +72,21 @@ json elastic(int replicas, int cpu) {
                            {"template", spec["roles"][0]["template"]}});
   spec["elastic"] = {{"role", "w"}, {"replicas", replicas}, {"minReplicas", 1}, {"maxReplicas", 8}};
   return spec;
+}
+
+TEST(Provision, AJobAsksAlthoughTheClockOfAnEarlierLeaderWasAhead) {
+  ControllerBench bench;
+  bench.add_job("j", of(2, 3));
+  bench.settle();
+  json conditions = status(bench, "j")["conditions"];
+  for (json& condition : conditions)
+    condition["lastTransitionTime"] = format_time(bench.now() + std::chrono::hours(1));
+  bench.cluster().poke(kube::kTrainingJobs, "default", "j",
+                       json{{"status", {{"conditions", conditions}}}}.dump());
+  bench.restart_operator();
+  bench.settle();
+  ask(bench);
+  EXPECT_EQ(bench.placeholders("j").size(), 2U) << status(bench, "j").dump(1);
 }
 
 TEST(Provision, AnElasticJobThatRunsSmallerAsksForNodes) {

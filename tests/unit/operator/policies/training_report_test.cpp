@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "operator/status/training.hpp"
+#include "tests/unit/operator/job_bench.hpp"
 
 namespace paceline {
 namespace {
@@ -34,6 +35,22 @@ TEST(TrainingReport, DeviceTimesAreBounded) {
   EXPECT_EQ(device["breakdown"].size(), 32U);
   EXPECT_EQ(device["breakdown"].begin().value(), 1000);
   EXPECT_EQ(device["idle"], 1000);
+}
+
+TEST(TrainingReport, IsShownOnceAMinuteAndAfterTheClockWasSetBack) {
+  plan::JobBench bench;
+  bench.run();
+  const auto shown_after = [&](int step, std::chrono::seconds since_the_last) {
+    const json report{{"version", 1}, {"phase", "Running"}, {"training", {{"step", step}}}};
+    bench.memory.summary = status::read_report(report.dump());
+    bench.memory.summary_at = bench.now;
+    bench.memory.training_written = bench.now - since_the_last;
+    bench.step();
+    return bench.status().training.value("step", 0);
+  };
+  EXPECT_EQ(shown_after(5, std::chrono::minutes(1)), 5);
+  EXPECT_EQ(shown_after(6, std::chrono::seconds(10)), 5);
+  EXPECT_EQ(shown_after(7, -std::chrono::hours(1)), 7);
 }
 
 }  // namespace
