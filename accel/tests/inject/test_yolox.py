@@ -14,12 +14,12 @@ import swin_stand_in
 import torch
 import yolox_fake
 from paceline._core import explain, reports
-from paceline._inject import detection, detection_forms
+from paceline._inject import detection, yolox_forms
 from paceline.ops import _native
-from yolox_fake import YOLOXHead
+from yolox_fake import YOLOXHead, scene
 
 pytestmark = pytest.mark.skipif(bool(_native.why_unavailable()), reason="no library")
-(FORM,) = (form for form in detection_forms.FORMS if form.module == yolox_fake.MODULE)
+FORM = yolox_forms.FORMS[0]
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
     module.YOLOXHead = YOLOXHead  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, yolox_fake.MODULE, module)
     digest = detection._digest(FORM, YOLOXHead, vars(yolox_fake))
-    known = dataclasses.replace(FORM, digest=digest)
+    known = dataclasses.replace(FORM, digests=(digest,))
     monkeypatch.setattr(detection, "FORMS", (known,))
 
 
@@ -37,42 +37,6 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
 def patched() -> Iterator[None]:
     with swin_stand_in.job(detection.install):
         yield
-
-
-def scene(seed: int, known: int = 5, classes: int = 3, **changed: Any) -> dict[str, Any]:
-    """The second of two images of 64 × 64, as the head passes it."""
-    draw = torch.Generator().manual_seed(seed)
-    places, strides = [], []
-    for stride in (8, 16, 32):
-        side = torch.arange(64.0 // stride)
-        rows, columns = torch.meshgrid(side, side, indexing="ij")
-        places.append(torch.stack((columns.reshape(-1), rows.reshape(-1))))
-        strides.append(torch.full((1, rows.numel()), float(stride)))
-    (x, y), stride = torch.cat(places, 1), torch.cat(strides, 1)
-    count = len(x)
-    middles = torch.stack((x, y), 1) * stride.T + torch.randn(2, count, 2, generator=draw) * 6
-    sides = torch.rand(2, count, 2, generator=draw) * 40
-    boxes = torch.cat((middles, sides), 2).requires_grad_()
-    corners = torch.rand(known, 2, generator=draw) * 60
-    return {
-        "batch_idx": 1,
-        "num_gt": known,
-        "total_num_anchors": count,
-        "gt_bboxes_per_image": torch.cat(
-            (corners, torch.rand(known, 2, generator=draw) * 40 + 3), 1
-        ),
-        "gt_classes": torch.randint(classes, (known,), generator=draw).float(),
-        "bboxes_preds_per_image": boxes[1],
-        "expanded_strides": stride,
-        "x_shifts": x[None],
-        "y_shifts": y[None],
-        "cls_preds": torch.randn(2, count, classes, generator=draw).requires_grad_(),
-        "bbox_preds": boxes,
-        "obj_preds": torch.randn(2, count, 1, generator=draw),
-        "labels": None,
-        "imgs": None,
-        **changed,
-    }
 
 
 def assigned(head: YOLOXHead, given: dict[str, Any]) -> Any:
@@ -133,8 +97,6 @@ def test_other_code_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_other_arguments_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in newer states of the repository, which match in the centre region only."""
-
     class Newer(YOLOXHead):
         def get_assignments(self, batch_idx: int, num_gt: int) -> Any:
             return batch_idx

@@ -19,6 +19,44 @@ def bboxes_iou(bboxes_a: Tensor, bboxes_b: Tensor, xyxy: bool = True) -> Tensor:
     return found
 
 
+def scene(
+    seed: int, known: int = 5, classes: int = 3, *, side: int = 64, **changed: Any
+) -> dict[str, Any]:
+    """The second of two square images, as the head passes it."""
+    draw = torch.Generator().manual_seed(seed)
+    places, strides = [], []
+    for stride in (8, 16, 32):
+        cells = torch.arange(float(side // stride))
+        rows, columns = torch.meshgrid(cells, cells, indexing="ij")
+        places.append(torch.stack((columns.reshape(-1), rows.reshape(-1))))
+        strides.append(torch.full((1, rows.numel()), float(stride)))
+    (x, y), stride = torch.cat(places, 1), torch.cat(strides, 1)
+    count = len(x)
+    middles = torch.stack((x, y), 1) * stride.T + torch.randn(2, count, 2, generator=draw) * 6
+    sides = torch.rand(2, count, 2, generator=draw) * 40
+    boxes = torch.cat((middles, sides), 2).requires_grad_()
+    corners = torch.rand(known, 2, generator=draw) * (side - 4)
+    return {
+        "batch_idx": 1,
+        "num_gt": known,
+        "total_num_anchors": count,
+        "gt_bboxes_per_image": torch.cat(
+            (corners, torch.rand(known, 2, generator=draw) * 40 + 3), 1
+        ),
+        "gt_classes": torch.randint(classes, (known,), generator=draw).float(),
+        "bboxes_preds_per_image": boxes[1],
+        "expanded_strides": stride,
+        "x_shifts": x[None],
+        "y_shifts": y[None],
+        "cls_preds": torch.randn(2, count, classes, generator=draw).requires_grad_(),
+        "bbox_preds": boxes,
+        "obj_preds": torch.randn(2, count, 1, generator=draw),
+        "labels": None,
+        "imgs": None,
+        **changed,
+    }
+
+
 class YOLOXHead(torch.nn.Module):
     def __init__(self, num_classes: int) -> None:
         super().__init__()

@@ -210,6 +210,7 @@ def simota_image(
     iou_weight: float = 3.0,
     cls_weight: float = 1.0,
     least_overlap: float = 1e-7,
+    center_only: bool = False,
     stable: bool = True,
     costs_of: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Assigned:
@@ -221,7 +222,7 @@ def simota_image(
     best = boxes.new_zeros((count,))
     if known == 0 or count == 0:
         return Assigned(winners, best)
-    valid, in_both = regions(priors, truths, radius)
+    valid, in_both = regions(priors, truths, radius, center_only)
     if not bool(valid.any()):
         return Assigned(winners, best)
     ious = overlaps_of(boxes[valid], truths)
@@ -252,8 +253,12 @@ def simota_image(
     return Assigned(winners, best)
 
 
-def regions(priors: Tensor, truths: Tensor, radius: float) -> tuple[Tensor, Tensor]:
-    """Which priors lie in any box or centre region; of these, which lie in both of each truth."""
+def regions(
+    priors: Tensor, truths: Tensor, radius: float, center_only: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Which priors lie in any box or centre region; of these, which lie in both of each truth. With
+    `center_only` a box is no region.
+    """
     x, y = priors[:, 0, None], priors[:, 1, None]
     reach_x, reach_y = radius * priors[:, 2, None], radius * priors[:, 3, None]
     left, top, right, bottom = truths.unbind(1)
@@ -271,6 +276,8 @@ def regions(priors: Tensor, truths: Tensor, radius: float) -> tuple[Tensor, Tens
         ).min(1)[0]
         > 0
     )
+    if center_only:
+        in_box = in_centre
     valid = (in_box | in_centre).any(1)
     return valid, (in_box & in_centre)[valid]
 

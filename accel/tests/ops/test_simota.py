@@ -31,6 +31,8 @@ def assigned(scene: scenes.Simota, **settings: Any) -> ops.SimOTAAssignment:
 def original(
     scene: scenes.Simota, image: int, dtype: torch.dtype, **settings: Any
 ) -> originals.Assigned:
+    if "center_radius" in settings:
+        settings["radius"] = settings.pop("center_radius")
     return originals.simota_image(
         scene.boxes[image].to(dtype),
         scene.scores[image].to(dtype),
@@ -78,6 +80,24 @@ def test_another_least_overlap(plain: bool, monkeypatch: pytest.MonkeyPatch) -> 
     scores[0, 1, 1] = 0.9
     assert index_of(boxes=boxes, scores=scores) == [-1, 0, -1, -1]
     assert index_of(boxes=boxes, scores=scores, least_overlap=1e-9) == [0, -1, -1, -1]
+
+
+def test_regions_of_centres_only() -> None:
+    torch.manual_seed(8)
+    settings: dict[str, Any] = {"center_only": True, "center_radius": 1.5, "least_overlap": 1e-8}
+    assert sum(check(scenes.simota(10), **settings) for _ in range(300)) > 3000
+    # The ground truth lies in the box of no prior, and in the centre region of the first two.
+    truth = torch.tensor([[7.0, 0.0, 9.0, 8.0]])
+    right = truth.repeat(1, 4, 1)
+    assert index_of(gt_boxes=truth, boxes=right, **settings) == [0, 0, -1, -1]
+    # The second prior has the better score. It lies in the centre region, and not in the box.
+    wide, scores = torch.tensor([[0.0, 0.0, 9.0, 8.0]]), torch.full((1, 4, 2), 0.5)
+    boxes = torch.full((1, 4, 4), 500.0)
+    boxes[0, :2] = torch.tensor([0.0, 0.0, 9.0, 6.0])
+    scores[0, 1, 1] = 0.9
+    arguments = {"gt_boxes": wide, "boxes": boxes, "scores": scores}
+    assert index_of(**arguments) == [0, -1, -1, -1]
+    assert index_of(**arguments, center_only=True) == [-1, 0, -1, -1]
 
 
 def test_plain_torch_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,8 @@ that do not know Paceline.
 
 A method of their classes is replaced in place, as for Swin models (swin.py): objects, their types
 and settings stay the library's. A call is ours if everything about it is known
-(detection_forms.py) and the library computes its tensors: boxes of float32 on the CPU, or on a GPU
-with kernels. All else calls the original, as do steps without the operators in their trial
+(detection_forms.py, yolox_forms.py) and its tensors are on the CPU, or on a GPU with kernels where
+it needs them. All else calls the original, as do steps without the operators in their trial
 (operators_trial.py), and all steps after they were rolled back.
 
 Which ground truth a point learns from is the original's but for rounding (class Reordered). No rank
@@ -23,9 +23,10 @@ import torch
 
 from paceline._core.log import say
 from paceline._core.tensors import index_of
-from paceline._inject import operators, swin_checks
-from paceline._inject.detection_forms import FORMS, Call, Form
+from paceline._inject import detection_forms, operators, swin_checks, yolox_forms
+from paceline._inject.detection_forms import Call, Form
 
+FORMS = (*detection_forms.FORMS, *yolox_forms.FORMS)
 uninstall = operators.uninstall
 
 
@@ -35,17 +36,31 @@ def install() -> None:
 
 
 def _patch(library: ModuleType) -> None:
-    for form in FORMS:
-        owner = getattr(library, form.owner, None)
-        if form.module != library.__name__ or not isinstance(owner, type):
+    own = [form for form in FORMS if form.module == library.__name__]
+    for name in dict.fromkeys(form.owner for form in own):
+        owner = getattr(library, name, None)
+        if not isinstance(owner, type):
             continue
+        forms = [form for form in own if form.owner == name]
         try:
-            never = _patch_class(form, owner)
+            never = _patch_class(_fitting(forms, owner), owner)
         except Exception as error:  # the library stays as it is
             never = f"{type(error).__name__}: {error}"
-            say(f"{form.name} is left as it is: {never}")
+            say(f"{forms[0].name} is left as it is: {never}")
         if never:
-            operators.classes.append(operators.Patched(form.name, never))
+            operators.classes.append(operators.Patched(forms[0].name, never))
+
+
+def _signature(method: Any) -> tuple[str, ...]:
+    return tuple(inspect.signature(method).parameters) if inspect.isfunction(method) else ()
+
+
+def _fitting(forms: list[Form], owner: Any) -> Form:
+    """The form of the class that has its method's arguments, or the last one."""
+    for form in forms:
+        if _signature(owner.__dict__.get(form.method)) == form.signature:
+            return form
+    return forms[-1]
 
 
 def _patch_class(form: Form, owner: Any) -> str:
@@ -53,14 +68,14 @@ def _patch_class(form: Form, owner: Any) -> str:
     original = owner.__dict__.get(form.method)
     if not inspect.isfunction(original):
         return f"its {form.method} is no plain function"
-    signature = tuple(inspect.signature(original).parameters)
+    signature = _signature(original)
     if signature != form.signature:
         return f"its {form.method} has the arguments {', '.join(signature[1:])}"
     missing = [name for name in form.helpers if name not in owner.__dict__]
     if missing:
         return f"it has no {missing[0]} of its own"
     library = inspect.unwrap(original).__globals__
-    if form.digest and _digest(form, owner, library) != form.digest:
+    if form.digests and _digest(form, owner, library) not in form.digests:
         return f"its code is not that of {form.release}"
     operators.replace(owner, form.method, original, Patched(form, owner, original))
     return ""
@@ -125,7 +140,7 @@ class Patched(operators.Patched):
         if unknown and not self._has_keywords:
             return f"{min(unknown)}, an argument that this release does not know"
         call = self._form.read(owner, given, self._library)
-        return call if isinstance(call, str) else _why_not_device(call.device) or call
+        return call if isinstance(call, str) else _why_not_device(call) or call
 
     def _why_not_owner(self, owner: Any) -> str:
         kind, own = type(owner), vars(owner)
@@ -142,16 +157,19 @@ class Patched(operators.Patched):
         return ""
 
 
-def _why_not_device(device: torch.device) -> str:
-    """Returns why the library does not compute there. Its operations in plain PyTorch would wait
-    for the GPU, and gain little.
+def _why_not_device(call: Call) -> str:
+    """Returns why the call is not ours there. Where a call needs kernels, its operations in plain
+    PyTorch would wait for the GPU, and gain little.
     """
     from paceline.ops import _device, _native
 
-    if device.type == "cpu":
+    kind = call.device.type
+    if kind not in ("cpu", _device.KIND):
+        return f"tensors on {kind}"
+    if not call.needs_kernels:
+        return ""
+    if kind == "cpu":
         why = _native.why_unavailable()
-    elif device.type == _device.KIND:
-        why = _device.why_unavailable(index_of(device))
     else:
-        return f"tensors on {device.type}"
-    return why and f"nothing computes it on {device.type}: {why}"
+        why = _device.why_unavailable(index_of(call.device))
+    return why and f"nothing computes it on {kind}: {why}"

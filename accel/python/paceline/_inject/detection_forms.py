@@ -18,7 +18,7 @@ Tensor = torch.Tensor
 _YAW = 6
 _ASSIGNERS = "mmdet.models.task_modules.assigners"
 _INDICES = (torch.int64, torch.int32)
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass
@@ -27,6 +27,7 @@ class Call:
 
     device: torch.device
     compute: Callable[[], Any]
+    needs_kernels: bool = True  # else PyTorch's operations gain, too
 
 
 @dataclass(frozen=True)
@@ -42,17 +43,17 @@ class Form:
     # method's arguments with their values, then the names that the library's own file defines.
     read: Callable[[Any, dict[str, Any], dict[str, Any]], Call | str]
     functions: tuple[str, ...] = ()  # of the library's own file, which the methods call
-    # For a library that has its settings as numbers in its code: the release whose code is known,
-    # and the digest of that code (detection.py).
+    # For a library that has its settings as numbers in its code: the releases whose code is known,
+    # and the digests of that code (detection.py).
     release: str = ""
-    digest: str = ""
+    digests: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         return f"{self.module}.{self.owner}"
 
 
-def _why_not_tensors(tensors: Iterable[Any], dtypes: tuple[torch.dtype, ...], of: Tensor) -> str:
+def why_not_tensors(tensors: Iterable[Any], dtypes: tuple[torch.dtype, ...], of: Tensor) -> str:
     for each in tensors:
         if type(each) is not Tensor:
             return f"a {type(each).__name__} in place of a tensor"
@@ -102,9 +103,9 @@ def _read_simota(assigner: Any, given: dict[str, Any], library: dict[str, Any]) 
     predictions, truths = given["pred_instances"], given["gt_instances"]
     boxes, scores, priors = predictions.bboxes, predictions.scores, predictions.priors
     gt_boxes, gt_labels = truths.bboxes, truths.labels
-    why = _why_not_tensors((boxes, gt_boxes), (torch.float32,), boxes)
-    why = why or _why_not_tensors((scores, priors), _FLOATS, boxes)
-    why = why or _why_not_tensors((gt_labels,), _INDICES, boxes)
+    why = why_not_tensors((boxes, gt_boxes), (torch.float32,), boxes)
+    why = why or why_not_tensors((scores, priors), FLOATS, boxes)
+    why = why or why_not_tensors((gt_labels,), _INDICES, boxes)
     if why:
         return why
     count, known = boxes.shape[:1], gt_boxes.shape[:1]
@@ -127,57 +128,6 @@ def _read_simota(assigner: Any, given: dict[str, Any], library: dict[str, Any]) 
         overlap = background.all().logical_not() * -_OUTSIDE + 0.0
         overlaps = torch.where(background, overlap, found.overlaps[0])
         return library["AssignResult"](known[0], index + 1, overlaps, labels=found.labels[0])
-
-    return Call(boxes.device, compute)
-
-
-# -- SimOTA of YOLOX's own repository
-# ------------------------------------------------------------
-
-
-def _corners(boxes: Tensor) -> Tensor:
-    """Of boxes x, y, width, height, rounded as the original rounds them."""
-    half = boxes[:, 2:] * 0.5
-    return torch.cat((boxes[:, :2] - half, boxes[:, :2] + half), 1)
-
-
-def _read_yolox(head: Any, given: dict[str, Any], _: dict[str, Any]) -> Call | str:
-    """Only in float32: in 16 bits the original rounds boxes so much that others are matched."""
-    if given.get("mode", "gpu") != "gpu":
-        return "the mode that spares a GPU's memory"
-    image = given["batch_idx"]
-    boxes, gt_boxes = given["bboxes_preds_per_image"].detach(), given["gt_bboxes_per_image"]
-    labels, strides = given["gt_classes"], given["expanded_strides"]
-    places = (given["x_shifts"], given["y_shifts"])
-    logits, objectness = given["cls_preds"].detach()[image], given["obj_preds"].detach()[image]
-    tensors = (boxes, gt_boxes, labels, strides, *places, logits, objectness)
-    why = _why_not_tensors(tensors, (torch.float32,), boxes)
-    if why:
-        return why
-    count, known = given["total_num_anchors"], given["num_gt"]
-    wanted = [(count, 4), (known, 4), (known,), *[(1, count)] * 3]
-    wanted += [(count, head.num_classes), (count, 1)]
-    if [each.shape for each in tensors] != wanted:
-        return "tensors of other shapes"
-    if 0 in (count, known):
-        return "no ground truths or no predictions"
-
-    def compute() -> Any:
-        from paceline.ops import simota_assign
-
-        x, y = ((each[0] + 0.5) * strides[0] for each in places)
-        found = simota_assign(
-            _corners(boxes)[None],
-            (logits.sigmoid() * objectness.sigmoid()).sqrt()[None],
-            torch.stack((x, y, strides[0], strides[0]), 1),
-            [0, known],
-            _corners(gt_boxes),
-            labels.long(),
-            least_overlap=1e-8,
-        )
-        matched = found.gt_index[0] >= 0
-        index = found.gt_index[0][matched]
-        return labels[index], matched, found.overlaps[0][matched], index, len(index)
 
     return Call(boxes.device, compute)
 
@@ -231,8 +181,8 @@ def _picture(instances: Any, flat: Any, has_attributes: bool, columns: int) -> _
     indices = [picture.labels, flat.labels]
     if picture.attributes is not None:
         indices.append(picture.attributes)
-    why = _why_not_tensors(picture.floats, (torch.float32,), picture.bboxes)
-    why = why or _why_not_tensors(indices, (torch.int64,), picture.bboxes)
+    why = why_not_tensors(picture.floats, (torch.float32,), picture.bboxes)
+    why = why or why_not_tensors(indices, (torch.int64,), picture.bboxes)
     if why:
         return why
     shapes = [each.shape for each in (*picture.floats, *indices)]
@@ -257,11 +207,11 @@ def _read_fcos3d(head: Any, given: dict[str, Any], library: dict[str, Any]) -> C
         pictures.append(picture)
     boxes = pictures[0].bboxes
     dtype = points[0].dtype
-    why = _why_not_tensors(points, (dtype,), boxes)
-    why = why or _why_not_tensors([each.boxes_3d for each in pictures], (torch.float32,), boxes)
+    why = why_not_tensors(points, (dtype,), boxes)
+    why = why or why_not_tensors([each.boxes_3d for each in pictures], (torch.float32,), boxes)
     if why:
         return why
-    if dtype not in _FLOATS:
+    if dtype not in FLOATS:
         return f"points of {str(dtype).replace('torch.', '')}"
     full = [each for each in pictures if len(each.labels)]
     if not full:
@@ -324,21 +274,6 @@ FORMS = (
         signature=("self", "pred_instances", "gt_instances", "gt_instances_ignore", "kwargs"),
         helpers=("get_in_gt_and_in_center_info", "dynamic_k_matching"),
         read=_read_simota,
-    ),
-    Form(
-        module="yolox.models.yolo_head",
-        owner="YOLOXHead",
-        method="get_assignments",
-        signature=(
-            *("self", "batch_idx", "num_gt", "total_num_anchors", "gt_bboxes_per_image"),
-            *("gt_classes", "bboxes_preds_per_image", "expanded_strides", "x_shifts", "y_shifts"),
-            *("cls_preds", "bbox_preds", "obj_preds", "labels", "imgs", "mode"),
-        ),
-        helpers=("get_in_boxes_info", "dynamic_k_matching"),
-        read=_read_yolox,
-        functions=("bboxes_iou",),
-        release="yolox 0.3.0",
-        digest="06751fea69cd80e628456cb06a74711725f40c4500e38230959a415fed9f925e",
     ),
     Form(
         module="mmdet3d.models.dense_heads.fcos_mono3d_head",

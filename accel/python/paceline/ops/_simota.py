@@ -40,6 +40,7 @@ class _Settings(NamedTuple):
     iou_weight: float
     cls_weight: float
     least_overlap: float
+    center_only: bool
 
 
 @untraced
@@ -56,6 +57,7 @@ def simota_assign(
     iou_weight: float = 3.0,
     cls_weight: float = 1.0,
     least_overlap: float = 1e-7,
+    center_only: bool = False,
 ) -> SimOTAAssignment:
     """Says which ground truth each prediction learns from, for a batch of images.
 
@@ -65,6 +67,10 @@ def simota_assign(
     both the box and its centre region. A ground truth takes the priors that cost least, as many as
     its `candidate_topk` highest IoUs sum to, at least one. If several take a prior, it goes to the
     one of all ground truths of the image that it costs least. Equal costs go to the lowest index.
+
+    YOLOX's own repository has another rule since its release 0.3.0: it looks at the centre region
+    only, whether the prior lies in the box or not. That is so with `center_only`, for which its
+    `center_radius` is 1.5. PyTorch's operations compute it, on all devices.
 
     Costs are computed in float64 from float32 inputs. In float32 the 100,000 would hide differences
     below 0.008, and equal costs would go anywhere.
@@ -83,6 +89,7 @@ def simota_assign(
         iou_weight: at least 0.
         cls_weight: at least 0.
         least_overlap: above 0, added to an IoU before its logarithm; YOLOX's own code has 1e-8.
+        center_only: whether a prior need not lie in the box.
 
     Returns:
         Tensors (images, P). A ground truth with NaN in its box, or of an area that is NaN, takes no
@@ -113,14 +120,16 @@ def simota_assign(
         arguments.number("iou_weight", iou_weight, 0),
         arguments.number("cls_weight", cls_weight, 0),
         arguments.number("least_overlap", least_overlap, 0, open_end=True),
+        center_only,
     )
     dtype = arguments.computed_in(arguments.floats("boxes", boxes, "images", "P", 4))
     tensors, begins, labels = _checked(boxes, scores, priors, offsets, gt_boxes, gt_labels)
     tensors = [each.to(dtype).contiguous() for each in tensors]
-    if dtype is torch.float32 and _device.takes("simota_assign", [*tensors, labels]):
+    has_kernels = dtype is torch.float32 and not center_only
+    if has_kernels and _device.takes("simota_assign", [*tensors, labels]):
         return _on_device(tensors, begins, labels, settings)
     _check_labels(labels, scores.shape[2])
-    if _native.takes("simota_assign", dtype, [*tensors, labels]):
+    if has_kernels and _native.takes("simota_assign", dtype, [*tensors, labels]):
         return _by_library(tensors, begins, labels, settings)
     return _by_torch(tensors, begins, labels, settings)
 
@@ -240,7 +249,7 @@ def _by_torch(
     )
     for image, (begin, end) in enumerate(zip(begins, begins[1:])):
         labels, truths = gt_labels[begin:end], gt_boxes[begin:end].double()
-        valid, in_both = _regions(priors.double(), truths, settings.radius)
+        valid, in_both = _regions(priors.double(), truths, settings)
         places = valid.nonzero()[:, 0]
         if places.numel() == 0:
             continue
@@ -256,28 +265,30 @@ def _by_torch(
             - torch.log(overlaps + settings.least_overlap) * settings.iou_weight
             + in_both[places][:, real].logical_not().double() * OUTSIDE
         )
-        winners = _match(costs, overlaps, settings.topk)
-        found = winners >= 0
-        places, winners = places[found], winners[found]
-        result.gt_index[image, places] = real[winners]
-        result.labels[image, places] = labels[real[winners]]
-        result.overlaps[image, places] = overlaps[found, winners].to(boxes.dtype)
+        chosen = winners(costs, _wanted(overlaps, settings.topk))
+        found = chosen >= 0
+        places, chosen = places[found], chosen[found]
+        result.gt_index[image, places] = real[chosen]
+        result.labels[image, places] = labels[real[chosen]]
+        result.overlaps[image, places] = overlaps[found, chosen].to(boxes.dtype)
     return result
 
 
-def _regions(priors: Tensor, truths: Tensor, radius: float) -> tuple[Tensor, Tensor]:
-    """Which priors lie in any box or centre region, and which lie in both of each ground truth."""
+def _regions(priors: Tensor, truths: Tensor, settings: _Settings) -> tuple[Tensor, Tensor]:
+    """Which priors lie in any region, and which lie in all regions of each ground truth."""
     x, y, stride_x, stride_y = (each[:, None] for each in priors.unbind(1))
     left, top, right, bottom = truths.unbind(1)
-    in_box = (x > left) & (y > top) & (x < right) & (y < bottom)
     middle_x, middle_y = (left + right) / 2, (top + bottom) / 2
-    reach_x, reach_y = radius * stride_x, radius * stride_y
+    reach_x, reach_y = settings.radius * stride_x, settings.radius * stride_y
     in_centre = (
         (x > middle_x - reach_x)
         & (x < middle_x + reach_x)
         & (y > middle_y - reach_y)
         & (y < middle_y + reach_y)
     )
+    if settings.center_only:
+        return in_centre.any(1), in_centre
+    in_box = (x > left) & (y > top) & (x < right) & (y < bottom)
     return (in_box | in_centre).any(1), in_box & in_centre
 
 
@@ -300,10 +311,14 @@ def _class_costs(scores: Tensor, labels: Tensor) -> Tensor:
     return (of_miss - of_hit)[:, labels] - of_miss.sum(1, keepdim=True)
 
 
-def _match(costs: Tensor, overlaps: Tensor, topk: int) -> Tensor:
-    """The ground truth of each row, or -1."""
+def _wanted(overlaps: Tensor, topk: int) -> Tensor:
+    """How many rows each ground truth takes."""
     highest = torch.topk(overlaps, min(topk, overlaps.shape[0]), dim=0)[0].sum(0)
-    wanted = torch.nan_to_num(highest, nan=1.0).clamp(1, costs.shape[0]).long()
+    return torch.nan_to_num(highest, nan=1.0).clamp(1, overlaps.shape[0]).long()
+
+
+def winners(costs: Tensor, wanted: Tensor) -> Tensor:
+    """The ground truth of each row, or -1: each takes the rows that cost least."""
     order = torch.sort(costs, dim=0, stable=True)[1]
     ranks = torch.empty_like(order)
     ranks.scatter_(
@@ -311,6 +326,6 @@ def _match(costs: Tensor, overlaps: Tensor, topk: int) -> Tensor:
     )
     takes = ranks < wanted
     many = takes.sum(1)
-    winners = takes.to(torch.uint8).argmax(1)
-    winners = torch.where(many > 1, torch.min(costs, dim=1)[1], winners)
-    return torch.where(many > 0, winners, winners.new_tensor(-1))
+    first = takes.to(torch.uint8).argmax(1)
+    chosen = torch.where(many > 1, torch.min(costs, dim=1)[1], first)
+    return chosen.masked_fill(many == 0, -1)
