@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import checks
 import torch
+from detection_checks import DetectionChecks
 from operator_checks import OperatorChecks
 from paceline import ops
 from paceline.ops import _window, _window_kernels
@@ -442,6 +443,7 @@ if __name__ == "__main__":
                 fcos3d_targets_are_those_of_the_cpu,
                 simota_assigns_as_the_cpu,
                 *OperatorChecks(DEVICE, "inductor", replayed, milliseconds, 128, 640).all(),
+                *DetectionChecks(DEVICE, milliseconds, 120_000, 640).all(),
                 times_by_blocks,
                 times_of_fcos3d,
                 times_of_simota,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checks of tests/gpu/operator_checks.py on a fake device, whose driver runs the kernels' own
-source on the CPU: they pass, and they launch kernels.
+source on the CPU: they pass, and they launch kernels. Those of detection_checks.py need no device.
 """
 
 from __future__ import annotations
@@ -53,6 +53,38 @@ def test_the_checks_of_operators(runtime: Path, fake_device: dict[str, str]) -> 
         [sys.executable, "-c", PROGRAM],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(runtime / "python"), **fake_device},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "reached the end" in result.stdout, result.stdout + result.stderr
+
+
+PLAIN = """
+import sys, time
+import torch
+sys.path[:0] = ["tests/gpu", "accel/tests/ops", "accel/tests/inject"]
+import detection_checks
+
+def milliseconds(call):
+    began = time.perf_counter()
+    call()
+    return 1e3 * (time.perf_counter() - began)
+
+torch.set_num_threads(1)
+for check in detection_checks.DetectionChecks(torch.device("cpu"), milliseconds, 9_000, 256).all():
+    check()
+print("reached the end")
+"""
+
+
+def test_the_checks_of_detection(runtime: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", PLAIN],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(runtime / "python")},
         capture_output=True,
         text=True,
         timeout=300,

@@ -127,6 +127,30 @@ def test_large_clouds_are_the_same_in_every_run() -> None:
     assert torch.equal(counts.to(torch.int32), dynamic.counts)
 
 
+@pytest.mark.skipif(bool(_native.why_unavailable()), reason="no library")
+def test_plain_torch_gives_large_clouds_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU's voxels are computed so."""
+    torch.manual_seed(3)
+    points = torch.randn(30_000, 4) * torch.tensor([20.0, 20.0, 1.5, 1.0])
+    points[::7, :3] = (points[::7, :3] / 0.16).round() * 0.16  # on the sides of voxels
+    points[::500, 2] = NAN
+    grid = (0.16, 0.16, 4.0), (0.0, -39.68, -3.0, 69.12, 39.68, 1.0)
+    for most in ({"max_points": 5, "max_voxels": 2_000}, {"max_points": 2}, {}):
+        settings: dict[str, Any] = {"offsets": [0, 9_999, 9_999, 30_000], **most}
+        wanted = ops.voxelize(points, *grid, **settings)
+        with monkeypatch.context() as patch:
+            patch.setattr(_native, "takes", lambda *_: False)
+            found = ops.voxelize(points, *grid, **settings)
+        assert len(wanted.counts) > 2_000
+        for one, other in zip(found, wanted):
+            if other is None:
+                assert one is None
+            else:
+                assert one is not None
+                assert one.dtype == other.dtype
+                assert torch.equal(one, other)
+
+
 def test_settings_are_rounded_to_float32_whatever_the_points_are() -> None:
     """As in mmcv. In float32, 0.3 is three sides of 0.1; in float64, less than three of them."""
     size, span = (0.1, 0.1, 0.1), (0.0, 0.0, 0.0, 1.0, 1.0, 1.0)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of detection operators that PyTorch computes on a GPU, by ops_check.py, and on the CPU by
+accel/tests/ops/test_gpu_checks.py: a mistake in them costs no time on a GPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import checks
+import torch
+from paceline import ops
+from paceline._inject import detection, operators, yolox_forms
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "accel/tests/ops"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "accel/tests/inject"))
+import originals  # type: ignore[import-not-found]
+import yolox_exact_fakes  # type: ignore[import-not-found]
+
+Tensor = torch.Tensor
+SIZE, SPAN = (0.16, 0.16, 4.0), (0.0, -39.68, -3.0, 69.12, 39.68, 1.0)
+
+
+class DetectionChecks(NamedTuple):
+    """The checks, and where they run."""
+
+    device: torch.device
+    milliseconds: Callable[[Callable[[], Any]], float]  # of one call
+    points: int
+    side: int  # of pictures, in pixels
+
+    def _cloud(self) -> Tensor:
+        torch.manual_seed(6)
+        points = torch.rand(self.points, 4) * torch.tensor([80.0, 90.0, 5.0, 1.0])
+        points -= torch.tensor([5.0, 45.0, 3.5, 0.0])
+        points[::9] = (points[::9] / 0.16).round() * 0.16  # on the sides of voxels
+        points[::1000, 1] = float("nan")
+        return points
+
+    def voxels_are_those_of_the_cpu(self) -> None:
+        """To the bit, also in another run."""
+        points, offsets = self._cloud(), [0, self.points // 3, self.points]
+        for most in ({"max_points": 32, "max_voxels": 16_000}, {"max_points": 2}, {}):
+            found, again, wanted = (
+                ops.voxelize(cloud, SIZE, SPAN, offsets=offsets, **most)
+                for cloud in (points.to(self.device), points.to(self.device), points)
+            )
+            assert wanted.voxel_of_point.ge(0).any() and wanted.voxel_of_point.lt(0).any()
+            for one, other, theirs in zip(found, again, wanted, strict=True):
+                if theirs is None:
+                    assert one is None and other is None
+                    continue
+                assert torch.equal(one, other) and torch.equal(one.cpu(), theirs)
+
+    def times_of_voxelize(self) -> None:
+        points = self._cloud().to(self.device)
+        low, size = points.new_tensor(SPAN[:3]), points.new_tensor(SIZE)
+        grid = torch.round((points.new_tensor(SPAN[3:]) - low) / size)
+        setting = {"size": size, "low": low, "grid": grid}
+        most = {"max_points": 32, "max_voxels": 16_000}
+        contenders: dict[str, Callable[[], Any]] = {
+            "original": lambda: originals.voxels_unique(points, **setting, **most),
+            "fix": lambda: originals.voxels_by_key(points, **setting, **most),
+            "ours": lambda: ops.voxelize(points, SIZE, SPAN, **most),
+        }
+        found = {f"{name}_ms": self.milliseconds(call) for name, call in contenders.items()}
+        checks.emit(
+            {"operator": "voxelize", **{name: round(each, 4) for name, each in found.items()}}
+        )
+
+    def _of_yolox(self, dtype: torch.dtype) -> dict[str, Any]:
+        given = yolox_exact_fakes.later_scene(4, 20, 80, dtype, side=self.side)
+        return {
+            name: each.to(self.device) if isinstance(each, Tensor) else each
+            for name, each in given.items()
+        }
+
+    def yolox_matches_as_its_repository_does(self) -> None:
+        """In its head after 0.3.0, in float32 and under autocast to float16."""
+        name, kind = yolox_exact_fakes.MODULE, yolox_exact_fakes.YOLOXHead
+        form, library = yolox_forms.FORMS[1], ModuleType(name)
+        library.YOLOXHead = kind  # type: ignore[attr-defined]
+        digest = detection._digest(form, kind, vars(yolox_exact_fakes))
+        head, known, before = kind(80), detection.FORMS, sys.modules.get(name)
+        for dtype in (torch.float32, torch.float16):
+            given = self._of_yolox(dtype)
+
+            def assign(given: dict[str, Any] = given, half: bool = dtype is torch.float16) -> Any:
+                with torch.autocast(
+                    self.device.type,
+                    dtype=torch.float16 if self.device.type == "cuda" else torch.bfloat16,
+                    enabled=half,
+                ):
+                    return head.get_assignments(**given)
+
+            wanted, theirs_ms = assign(), self.milliseconds(assign)
+            os.environ["PACELINE_OPERATORS"] = "Auto"
+            sys.modules[name] = library
+            detection.FORMS = (dataclasses.replace(form, digests=(digest,)),)
+            try:
+                detection.install()
+                found, ours_ms = assign(), self.milliseconds(assign)
+                told = operators.status().switch
+            finally:
+                detection.uninstall()
+                detection.FORMS = known
+                if before is None:
+                    del sys.modules[name]
+                else:
+                    sys.modules[name] = before
+            assert told.startswith(f"on for {name}"), told
+            matched = wanted[1]
+            ours, theirs = (
+                torch.full(matched.shape, -1, device=self.device).masked_scatter(each[1], each[3])
+                for each in (found, wanted)
+            )
+            differ, count = int(ours.ne(theirs).sum()), int(matched.sum())
+            row = {"differ": differ, "of": count, "dtype": str(dtype)}
+            times = {"ours_ms": round(ours_ms, 4), "theirs_ms": round(theirs_ms, 4)}
+            checks.emit({"yolox": "beside its head after 0.3.0", **row, **times})
+            # The order of a sum may differ by the number of its rows.
+            assert count >= 20 and differ <= count // 100
+
+    def all(self) -> list[checks.Check]:
+        return [
+            self.voxels_are_those_of_the_cpu,
+            self.yolox_matches_as_its_repository_does,
+            self.times_of_voxelize,
+        ]
