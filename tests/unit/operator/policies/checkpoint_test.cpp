@@ -30,11 +30,13 @@ TEST(Checkpoint, ReportsAreReadLeniently) {
     EXPECT_TRUE(read(wrong).is_null()) << wrong.dump();
 }
 
-TEST(Checkpoint, OfALaterAttemptReplacesThatOfAnEarlierOne) {
+TEST(Checkpoint, OfALaterAttemptOrStepReplacesAnEarlierOne) {
   EXPECT_EQ(status::later_checkpoint(json(), saved(5, 0)), saved(5, 0));
   EXPECT_EQ(status::later_checkpoint(saved(5, 0), json()), saved(5, 0));
   EXPECT_EQ(status::later_checkpoint(saved(5, 0), saved(2, 1)), saved(2, 1));
   EXPECT_EQ(status::later_checkpoint(saved(2, 1), saved(5, 0)), saved(2, 1)) << "read late";
+  EXPECT_EQ(status::later_checkpoint(saved(5, 1), saved(9, 1)), saved(9, 1));
+  EXPECT_EQ(status::later_checkpoint(saved(9, 1), saved(5, 1)), saved(9, 1)) << "read late";
 }
 
 TEST(Checkpoint, OfALaterStepReplacesThatOfAnEarlierOneOfItsAttempt) {
@@ -105,6 +107,24 @@ TEST(Checkpoint, IsShownFromTheLastWordsOfAnyPod) {
   bench.end(1, 143, told(saved(40, 0)));
   bench.settle();
   EXPECT_EQ(bench.status().checkpoint, saved(40, 0));
+}
+
+TEST(Checkpoint, OfAWarningDoesNotReplaceTheLaterOneOfTheDrain) {
+  JobBench bench(json{{"scheduling", {{"gangTimeout", "30s"}}}});
+  bench.run();
+  bench.memory.summary = status::read_report(told(saved(12, 0)).dump());
+  bench.settle();
+  bench.no_node = {0};
+  bench.pod(0).deleting = true;
+  bench.settle();
+  bench.end(0, 143, told(saved(40, 0)));
+  for (int i = 0; i < 3; ++i) bench.step();
+  EXPECT_EQ(bench.status().checkpoint, saved(40, 0));
+  bench.advance(std::chrono::minutes(1));
+  bench.step();
+  ASSERT_FALSE(bench.status().placed()) << bench.status().message;
+  EXPECT_EQ(bench.status().checkpoint, saved(40, 0))
+      << "what rank 0 said last before it was asked to end";
 }
 
 }  // namespace
