@@ -73,6 +73,19 @@ void unplace_unbound(Planner& planner, const ReplicaState& unbound) {
   planner.out.bind_refusal = std::move(refusal);
 }
 
+/// A pod that was never on a node goes at once. If one has ended and goes on being deleted, a
+/// finalizer keeps its name, so the gang gets others.
+bool gives_up_a_name(Planner& planner, const std::vector<ReplicaState>& replicas) {
+  const auto kept = std::ranges::find_if(replicas, [](const ReplicaState& state) {
+    return state.pod != nullptr && state.pod->terminal() && state.pod->deleting;
+  });
+  if (kept == replicas.end()) return false;
+  planner.unplace("CreateRefused",
+                  "pod " + kept->pod_name + " ended before it started, and a finalizer keeps it",
+                  true);
+  return true;
+}
+
 /// The others train. So a replacement that is not bound in time is removed, and gets another node.
 /// It has never run, and the loss before it is charged: without a node on record it costs nothing.
 bool bind_replacements(Planner& planner, const std::vector<ReplicaState>& replicas) {
@@ -124,6 +137,7 @@ bool create_gang(Planner& planner, std::vector<ReplicaState>& replicas) {
   if (starts_open(planner))
     return !has_losses(planner, replicas) && create_missing(planner, replicas, false);
   if (planner.status().is(status::kPlaced, "Creating")) {
+    if (gives_up_a_name(planner, replicas)) return true;
     bool complete = !create_missing(planner, replicas, true);
     for (ReplicaState& state : replicas) {
       if (state.judgement.outcome == Outcome::kGated) continue;

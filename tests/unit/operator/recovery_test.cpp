@@ -39,6 +39,25 @@ TEST(Recovery, OneSuccessIsTheGangsWhenRankZeroIsLostOnItsWayOut) {
       << api::write_status(bench.status()).dump(1);
 }
 
+TEST(Recovery, AGatedPodThatEndedAndThatAFinalizerKeepsHoldsNoGangBack) {
+  JobBench bench;
+  bench.memory.admission = {"n0", "n1"};
+  bench.step();
+  bench.memory.admission.reset();
+  BenchPod& kept = bench.pod(1);
+  ASSERT_TRUE(kept.gated);
+  kept.phase = observe::PodPhase::kFailed;
+  kept.deleting = true;
+  kept.lingers = true;
+  bench.settle();
+  EXPECT_EQ(bench.status().reason, "CreateRefused");
+  EXPECT_EQ(bench.pod_names(), std::vector<std::string>{"j-w-1-0"}) << "the rest is taken back";
+  bench.memory.admission = {"n0", "n1"};
+  bench.advance(std::chrono::minutes(1));
+  bench.step();
+  EXPECT_EQ(bench.pod_names(), (std::vector<std::string>{"j-w-0-1", "j-w-1-0", "j-w-1-1"}));
+}
+
 TEST(Recovery, AnImageThatCannotBePulledCostsNoRestartAndIsNamed) {
   JobBench bench(nlohmann::json{{"failurePolicy", {{"maxRestarts", 0}}}});
   bench.run();
