@@ -2,6 +2,7 @@
 #include "tests/sim/defects.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -42,6 +43,29 @@ bool is(const kube::Resource& resource, const kube::Resource& other) {
   return resource.plural == other.plural;
 }
 
+/// Pods on a node that was seen to be cordoned look evicted.
+std::string with_marks_as_losses(const kube::Resource& resource, const std::string& object) {
+  thread_local std::set<std::string> cordoned;
+  if (is(resource, kube::kNodes)) {
+    const json node = json::parse(object);
+    const std::string name = node["metadata"]["name"];
+    if (node.value("/spec/unschedulable"_json_pointer, false)) {
+      cordoned.insert(name);
+    } else {
+      cordoned.erase(name);
+    }
+  } else if (is(resource, kube::kPods)) {
+    json pod = json::parse(object);
+    if (cordoned.contains(pod.value("/spec/nodeName"_json_pointer, "")))
+      pod["status"] = {
+          {"phase", "Failed"},
+          {"reason", "Evicted"},
+          {"conditions", json::array({{{"type", "DisruptionTarget"}, {"status", "True"}}})}};
+    return pod.dump();
+  }
+  return object;
+}
+
 }  // namespace
 
 std::optional<std::string> seen_through(Defect defect, const kube::Resource& resource,
@@ -66,6 +90,11 @@ std::optional<std::string> seen_through(Defect defect, const kube::Resource& res
     json job = json::parse(object);
     job["spec"]["suspend"] = true;
     return job.dump();
+  } else if (defect == Defect::kWaitsForKeptPods && is(resource, kube::kPods)) {
+    json pod = json::parse(object);
+    if (pod["metadata"].contains("finalizers") && pod["metadata"].contains("deletionTimestamp"))
+      pod["status"] = {{"phase", "Running"}};
+    return pod.dump();
   } else if (defect == Defect::kAdoptsByLabel && is(resource, kube::kPods)) {
     json pod = json::parse(object);
     const json labels = pod["metadata"].value("labels", json::object());
@@ -88,6 +117,16 @@ std::optional<std::string> seen_through(Defect defect, const kube::Resource& res
     json node = json::parse(object);
     node["spec"]["taints"] = json::array();
     return node.dump();
+  } else if (defect == Defect::kMissesCordons && is(resource, kube::kNodes)) {
+    json node = json::parse(object);
+    if (node.contains("spec")) node["spec"].erase("unschedulable");
+    return node.dump();
+  } else if (defect == Defect::kTakesCandidatesForMarks && is(resource, kube::kNodes)) {
+    json node = json::parse(object);
+    for (json& taint : node["spec"]["taints"]) taint["effect"] = "NoSchedule";
+    return node.dump();
+  } else if (defect == Defect::kTakesMarksForLosses) {
+    return with_marks_as_losses(resource, object);
   } else if (defect == Defect::kIgnoresTheLevel && is(resource, kube::kTrainingJobs)) {
     json job = json::parse(object);
     job["spec"].erase("topology");

@@ -51,6 +51,13 @@ enum class Defect {
   kNeverRunsSmaller,   // takes the wanted number of workers for the smallest one
   kHearsOfNoRecovery,  // believes that a gang which lost a pod has not started again
   kOneJobStopsAll,     // schedules nothing while one job is invalid
+  kWaitsForKeptPods,   // takes a pod that ended, and that a finalizer keeps, for one that ends
+  kMissesCordons,
+  kTakesCandidatesForMarks,  // takes a node that may go one day for one that goes
+  kTakesMarksForLosses,      // believes that pods on a cordoned node are evicted
+  kRepeatsWarnings,
+  kForgetsWarnings,   // launchers that save again each time they are told
+  kLosesCheckpoints,  // ranks that train from step 0 in each attempt
 };
 
 /// An object as the defective controller sees it; nullopt if it does not see the object.

@@ -97,6 +97,7 @@ PodFacts read_pod(const json& pod, const PodFacts* before) {
   facts.rank = number_in(at(labels, "paceline.dev/node-rank"));
   facts.incarnation = number_in(at(labels, "paceline.dev/incarnation"));
   facts.deleting = meta.contains("deletionTimestamp");
+  facts.kept = !at(meta, "finalizers").empty();
   facts.created = text(at(meta, "creationTimestamp"));
   facts.node = text(at(pod, "spec", "nodeName"));
   facts.pinned = pinned(pod);
@@ -198,6 +199,8 @@ JobFacts read_job(const json& job) {
   for (const json& node : at(status, "excludedNodes"))
     facts.excluded[text(at(node, "name"))] = text(at(node, "until"));
   facts.seconds = number(at(status, "goodput", "seconds"));
+  if (at(status, "checkpoint").is_object())
+    facts.saved_step = number(at(status, "checkpoint", "lastStep"));
   for (std::size_t i = 0; i < kFeatures.size(); ++i)
     facts.features[i] = feature(at(status, "acceleration"), kFeatures[i][0]);
   for (const json& condition : at(status, "conditions")) {
@@ -230,7 +233,9 @@ NodeFacts read_node(const json& node) {
   facts.slots = number_in(at(node, "status", "allocatable", "paceline.dev/runtime"));
   for (const json& condition : at(node, "status", "conditions"))
     facts.ready = at(condition, "status") == "True";
-  facts.tainted = !at(node, "spec", "taints").empty();
+  for (const json& taint : at(node, "spec", "taints"))
+    facts.tainted = facts.tainted || at(taint, "effect") != "PreferNoSchedule";
+  facts.cordoned = at(node, "spec", "unschedulable") == true;
   for (const char* label : {kLeafLabel, kRackLabel})
     facts.leaf += text(at(node, "metadata", "labels", label));
   return facts;

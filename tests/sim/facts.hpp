@@ -36,6 +36,7 @@ struct PodFacts {
   bool gated = false;
   bool placeholder = false;  // holds room for its job, and does nothing
   bool deleting = false;
+  bool kept = false;  // by a finalizer
   bool trainer_ended = false;
   bool succeeded = false;  // its trainer ended with exit code 0
   bool lacks_image = false;
@@ -95,6 +96,7 @@ struct JobFacts {
   std::map<std::string, std::string> excluded;  // nodes, until when
   std::string pod_group;                        // of the status
   int seconds = 0;                              // of status.goodput
+  int saved_step = -1;                          // of status.checkpoint
   std::vector<std::string> nodes;               // by node rank; empty: not placed
   std::vector<int> incarnations;                // by node rank
   Features features;                            // of status.acceleration
@@ -114,8 +116,13 @@ struct NodeFacts {
   int cpu = 0;
   int slots = 0;
   bool was_silent = false;
-  bool tainted = false;
+  bool tainted = false;   // so that it takes no new pods
+  bool cordoned = false;  // the same
+  bool was_closed = false;
   std::string leaf;
+
+  /// Marked, so that no new pods come, and those that are there may soon be lost.
+  bool closed() const { return tainted || cordoned; }
 };
 
 struct Facts {

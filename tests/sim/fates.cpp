@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What users and fate do to the simulated cluster.
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 
 #include "common/base/timestamp.hpp"
@@ -31,6 +32,25 @@ void World::set_taint(const std::string& node, bool tainted) {
   cluster_.poke(kube::kNodes, "", node, json{{"spec", {{"taints", taints}}}}.dump());
 }
 
+void World::unmark(const std::string& node) {
+  cluster_.poke(kube::kNodes, "", node, R"({"spec":{"unschedulable":null,"taints":[]}})");
+}
+
+/// As `kubectl cordon`, as the same when Kubernetes has set its taint, or as Cluster Autoscaler
+/// marks a candidate.
+void World::mark_or_unmark(const NodeFacts& node) {
+  if (node.closed()) return unmark(node.name);
+  const json cordoned = {{"key", "node.kubernetes.io/unschedulable"}, {"effect", "NoSchedule"}};
+  const json candidate = {{"key", "DeletionCandidateOfClusterAutoscaler"},
+                          {"effect", "PreferNoSchedule"}};
+  const std::array<json, 3> marks = {
+      json{{"unschedulable", true}},
+      json{{"unschedulable", true}, {"taints", json::array({cordoned})}},
+      json{{"taints", json::array({candidate})}}};
+  cluster_.poke(kube::kNodes, "", node.name,
+                json{{"spec", marks[chaos_.pick(marks.size())]}}.dump());
+}
+
 void World::node_fate() {
   if (facts().nodes.empty()) return;
   const auto some_node = [this] {
@@ -46,6 +66,7 @@ void World::node_fate() {
     const auto node = some_node();
     set_taint(std::string(node->first), !node->second.tainted);
   }
+  if (chaos_.chance(chaos_.rates.mark)) mark_or_unmark(NodeFacts(some_node()->second));
   if (chaos_.chance(chaos_.rates.outage)) {
     const bool ends = facts().in_outage();
     const std::string spared = some_node()->first;
@@ -96,7 +117,8 @@ void World::foreign_fate() {
 }
 
 bool World::is_obstructed() const {
-  return std::ranges::any_of(facts().nodes, [](const auto& node) { return node.second.tainted; }) ||
+  return std::ranges::any_of(facts().nodes,
+                             [](const auto& node) { return node.second.closed(); }) ||
          std::ranges::any_of(facts().pods,
                              [](const auto& pod) { return pod.first.starts_with("foreign"); });
 }
@@ -158,6 +180,7 @@ void World::user_or_fate() {
   }
   if (!facts().pods.empty() && chaos_.chance(rates.kill_pod)) launchers_.kill(some_pod());
   if (!facts().pods.empty() && chaos_.chance(rates.evict)) evict_some_pod();
+  if (rates.keep > 0 && chaos_.chance(0.02)) launchers_.let_go(false);
   if (chaos_.chance(rates.fail_rank)) launchers_.fail_rank();
   node_fate();
   foreign_fate();

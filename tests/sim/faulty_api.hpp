@@ -29,9 +29,11 @@ struct Rates {
   double fail_rank = 0;  // its launchers restart it in place while their budget lasts
   double evict = 0;      // for a limit of the pod's own, for pressure of its node, or for another
   double delete_pod = 0;
+  double keep = 0;  // per pod: a finalizer of somebody else keeps it when it has ended
   double lose_node = 0;
   double spec_change = 0;  // suspend or resume
   double taint = 0;        // a node gets a taint or loses it
+  double mark = 0;         // a node is cordoned, named as a candidate, or neither any longer
   double outage = 0;       // all nodes, or most of them, fall silent together, or all answer again
   double foreign = 0;      // a pod of another owner comes to a node, or one goes
   double edit_away = 0;    // a job is suspended, edited and resumed while no operator runs

@@ -39,7 +39,7 @@ void Launchers::schedule() {
   for (const auto& [name, pod] : facts.pods) {
     if (!pod.node.empty() || pod.gated || pod.deleting || pod.pinned.empty() || !serves(pod.pinned))
       continue;
-    if (facts.nodes.at(pod.pinned).tainted) continue;
+    if (facts.nodes.at(pod.pinned).closed()) continue;
     if (used[pod.pinned] + pod.cpu > facts.nodes.at(pod.pinned).cpu) continue;
     const auto taken = [&](int port) { return ports.contains({pod.pinned, port}); };
     if (std::ranges::any_of(pod.host_ports, taken)) continue;
@@ -52,7 +52,7 @@ void Launchers::schedule() {
   for (const auto& [name, pod] : facts.pods) {
     if (!pod.placeholder || !pod.node.empty() || pod.deleting || pod.terminal()) continue;
     for (const auto& [node, known] : facts.nodes) {
-      if (!known.ready || known.tainted || used[node] + pod.cpu > known.cpu) continue;
+      if (!known.ready || known.closed() || used[node] + pod.cpu > known.cpu) continue;
       used[node] += pod.cpu;
       bound.emplace_back(name, node);
       break;
@@ -78,7 +78,7 @@ void Launchers::bind_groups(std::map<std::string, int>& used, Bindings& bound) {
     for (const PodFacts* pod : unbound) {
       const auto node = std::ranges::find_if(facts.nodes, [&](const auto& entry) {
         const auto& [name, known] = entry;
-        return known.ready && !known.tainted && trial[name] + pod->cpu <= known.cpu;
+        return known.ready && !known.closed() && trial[name] + pod->cpu <= known.cpu;
       });
       if (node == facts.nodes.end()) break;
       trial[node->first] += pod->cpu;
@@ -111,16 +111,52 @@ void Launchers::report_phase(const PodFacts& pod) {
                                            : R"({"status":{"phase":"Failed"}})");
 }
 
+/// The end of a deletion. A pod with a finalizer stays, but it has ended.
+void Launchers::take_away(const PodFacts& pod) {
+  if (!pod.kept) {
+    cluster_.erase(kube::kPods, "default", pod.name);
+  } else if (!pod.terminal() && (pod.placeholder || pod.phase != "Running")) {
+    poke(pod.name, R"({"status":{"phase":"Failed"}})");
+  } else if (!pod.terminal()) {
+    if (!pod.trainer_ended) report_end(pod, last_words(pod));
+    report_phase(pod);
+  }
+}
+
+/// How a pod ends that was told to.
+Launchers::End Launchers::last_words(const PodFacts& pod) const {
+  if (const auto decided = ending_.find(pod.uid); decided != ending_.end()) return decided->second;
+  const auto saved = last_words_.find(pod.uid);
+  return {contract::kExitTerminated,
+          saved != last_words_.end() ? saved->second : R"({"version":1,"verdict":"Terminated"})"};
+}
+
+/// No kubelet has seen them, so Kubernetes' garbage collector of pods does it.
+void Launchers::collect_unbound() {
+  std::vector<PodFacts> due;
+  for (const auto& [name, pod] : chaos_.laws.facts().pods) {
+    if (pod.deleting && pod.node.empty()) due.push_back(pod);
+  }
+  for (const PodFacts& pod : due) take_away(pod);
+}
+
+void Launchers::let_go(bool all) {
+  std::vector<std::string> due;
+  for (const auto& [name, pod] : chaos_.laws.facts().pods) {
+    if (pod.kept && (all || pod.deleting)) due.push_back(name);
+  }
+  if (due.empty()) return;
+  if (!all) due = {due[chaos_.pick(due.size())]};
+  for (const std::string& name : due) poke(name, R"({"metadata":{"finalizers":null}})");
+}
+
 void Launchers::act(const PodFacts& pod, bool everything) {
   if (pod.deleting) {
-    const auto decided = ending_.find(pod.uid);
     if (!pod.placeholder && !pod.ended() && pod.phase == "Running" && !everything &&
         chaos_.chance(0.5)) {
-      report_end(pod, decided != ending_.end() ? decided->second
-                                               : End{contract::kExitTerminated,
-                                                     R"({"version":1,"verdict":"Terminated"})"});
+      report_end(pod, last_words(pod));
     } else {
-      cluster_.erase(kube::kPods, "default", pod.name);
+      take_away(pod);
     }
   } else if (pod.placeholder) {
     if (pod.phase != "Running") poke(pod.name, R"({"status":{"phase":"Running"}})");
@@ -147,6 +183,10 @@ void Launchers::act(const PodFacts& pod, bool everything) {
     if (pod.rank == 0) {
       gang.verdict.clear();
       gang.seconds = pod.seconds;
+      ++gang.hosts;
+      gang.saved.reset();
+      gang.warned.clear();
+      gang.saves_for.clear();
     }
   }
 }
@@ -171,6 +211,7 @@ void Launchers::follow_with_spares(const std::string& uid, Gang& gang, const Job
   const bool hosted = std::ranges::count(members, 0, &PodFacts::rank) > 0;
   const bool enough = hosted && static_cast<int>(members.size()) >= job.places();
   if (gang.trains && enough && members.size() < gang.here) {
+    save_before_an_end(uid, gang);
     ++gang.attempt;
     gang.restarts_now = true;
     chaos_.laws.on_restart(uid, gang.attempt);
@@ -183,6 +224,7 @@ void Launchers::follow_with_spares(const std::string& uid, Gang& gang, const Job
 std::map<std::string, Launchers::Members> Launchers::follow() {
   auto gangs = present();
   for (auto& [uid, gang] : gangs_) {
+    const bool trained = gang.trains;
     const auto members = gangs.find(uid);
     const JobFacts* job =
         members == gangs.end() ? nullptr : chaos_.laws.facts().job_of(*members->second.front());
@@ -198,6 +240,7 @@ std::map<std::string, Launchers::Members> Launchers::follow() {
       gang.trains = gang.trains && std::ranges::count_if(members->second, awaited) ==
                                        std::ranges::count(job->members, false, &MemberFacts::alone);
     }
+    if (trained && !gang.trains) save_before_an_end(uid, gang);
     chaos_.laws.on_training(uid, gang.trains);
   }
   return gangs;
@@ -246,12 +289,14 @@ void Launchers::give_up() {
 void Launchers::run_pods(bool everything) {
   std::vector<PodFacts> due;
   (void)follow();
+  end_saves(everything);
   for (const auto& [name, pod] : chaos_.laws.facts().pods) {
     if (!pod.owner.empty() && (!pod.terminal() || pod.deleting) && serves(pod.node) &&
         (everything || chaos_.chance(0.5)))
       due.push_back(pod);
   }
   for (const PodFacts& pod : due) act(pod, everything);
+  collect_unbound();
   if (!everything) give_up();
   for (const auto& [uid, members] : training_gangs()) {
     if (everything || chaos_.chance(0.1)) end_gang(uid, members, contract::kExitOk, "Succeeded");
@@ -306,10 +351,8 @@ Result<std::string> Launchers::summary(const std::string& pod_ip) {
   const auto job = by_ip_.find(pod_ip);
   const auto gang = job == by_ip_.end() ? gangs_.end() : gangs_.find(job->second);
   if (gang == gangs_.end()) return fail(Code::kUnavailable, Origin::kHttp, "nobody listens");
-  for (const auto& [name, pod] : chaos_.laws.facts().pods) {
-    if (pod.owner == job->second && pod.rank == 0 && !pod.deleting && !serves(pod.node))
-      return fail(Code::kUnavailable, Origin::kHttp, "nobody answers from a silent node");
-  }
+  if (is_silent(job->second))
+    return fail(Code::kUnavailable, Origin::kHttp, "nobody answers from a silent node");
   const auto gangs = follow();
   const auto members = gangs.find(job->second);
   const bool gathered = members != gangs.end() && !members->second.empty();
@@ -320,16 +363,17 @@ Result<std::string> Launchers::summary(const std::string& pod_ip) {
   const bool trains =
       gang->second.trains && !std::exchange(gang->second.restarts_now, false) && !unheard;
   gang->second.seconds += kSecondsBetweenLooks;
-  return json{{"version", 1},
-              {"phase", !verdict.empty() ? verdict
-                        : trains         ? "Running"
-                                         : "Restarting"},
-              {"attempt", gang->second.attempt},
-              {"restarts", gang->second.restarts},
-              {"goodput", {{"seconds", gang->second.seconds}}},
-              {"gathered", gathered ? members->second.size() : 0},
-              {"expected", known != nullptr ? known->places() : 0}}
-      .dump();
+  json document = {{"version", 1},
+                   {"phase", !verdict.empty() ? verdict
+                             : trains         ? "Running"
+                                              : "Restarting"},
+                   {"attempt", gang->second.attempt},
+                   {"restarts", gang->second.restarts},
+                   {"goodput", {{"seconds", gang->second.seconds}}},
+                   {"gathered", gathered ? members->second.size() : 0},
+                   {"expected", known != nullptr ? known->places() : 0}};
+  if (gang->second.saved) document["checkpoint"] = told_of(*gang->second.saved);
+  return document.dump();
 }
 
 }  // namespace paceline::sim

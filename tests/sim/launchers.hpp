@@ -7,7 +7,10 @@
 // A launcher whose gang ended without it waits for ever, because no startup timeout helps the
 // operator here. Only if an image is missing, those that wait may give up.
 //
-// Cluster and chaos must outlive it. One thread.
+// The ranks of a gang that trains save at one step before a member ends that was asked to end, and
+// when a node may soon be lost. Some then exit, and the gang starts anew (warnings/saving.cpp).
+//
+// Cluster, clock and chaos must outlive it. One thread.
 #pragma once
 
 #include <map>
@@ -15,6 +18,9 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
+#include "common/base/clock.hpp"
 #include "common/base/error.hpp"
 #include "common/kube/fake/cluster.hpp"
 #include "tests/sim/faulty_api.hpp"
@@ -26,7 +32,8 @@ enum class Eviction { kOwnLimit, kNodePressure, kPreemption };
 
 class Launchers {
  public:
-  Launchers(kube::FakeCluster& cluster, Chaos& chaos) : cluster_(cluster), chaos_(chaos) {}
+  Launchers(kube::FakeCluster& cluster, ManualClock& clock, Chaos& chaos)
+      : cluster_(cluster), clock_(clock), chaos_(chaos) {}
 
   /// Binds every ungated pod that fits on the node that its affinity names, and whose ports are
   /// free there.
@@ -43,10 +50,21 @@ class Launchers {
   /// True while kMissingImage cannot be pulled.
   bool lack_images() const { return lack_images_; }
   void push_images() { lack_images_ = false; }
-  /// The summary that rank 0's launcher returns.
-  Result<std::string> summary(const std::string& pod_ip);
+  /// Whoever set finalizers on pods takes them away: those of one pod that goes, or all.
+  void let_go(bool all);
+  /// Tells rank 0's launcher of nodes that may soon be lost, if any, and returns its summary. Some
+  /// launchers are of an earlier version, some answer late, and some not at all.
+  Result<std::string> ask(const std::string& pod_ip, const std::vector<std::string>& warned_nodes);
+  bool trains(const std::string& uid) {
+    (void)follow();
+    return gangs_[uid].trains;
+  }
 
  private:
+  struct Saved {
+    int attempt = 0;
+    int step = 0;
+  };
   struct Gang {
     int attempt = 0;
     int restarts = 0;
@@ -55,6 +73,12 @@ class Launchers {
     bool restarts_now = false;  // and says so when it is asked next
     int seconds = 0;            // that rank 0's launcher has accounted for
     std::string verdict;        // as the launcher of node rank 0 knows it; empty: none yet
+    int step = 0;
+    int hosts = 0;               // launchers that node rank 0 has had; only the last one knows:
+    std::optional<Saved> saved;  // at which step all ranks have
+    std::map<std::string, SteadyTime> warned;  // nodes, and when their warning was last repeated
+    std::vector<std::string> saves_for;        // warned nodes, because of which the ranks now save
+    int asked = 0;                             // warnings that have come, for all launchers
   };
   struct End {
     int exit_code = 0;
@@ -72,9 +96,19 @@ class Launchers {
                           const Members& members);
   std::map<std::string, Members> training_gangs();
   bool runs(const PodFacts& pod) const;
+  Result<std::string> summary(const std::string& pod_ip);
+  bool is_silent(const std::string& uid) const;
+  void warn(Gang& gang, const std::vector<std::string>& nodes);
+  void save(Gang& gang);
+  void end_saves(bool everything);
+  void save_before_an_end(const std::string& uid, Gang& gang);
+  static nlohmann::json told_of(const Saved& saved);
   void give_up();
   void end_gang(const std::string& uid, const Members& members, int exit_code, const char* verdict);
   void act(const PodFacts& pod, bool everything);
+  void take_away(const PodFacts& pod);
+  End last_words(const PodFacts& pod) const;
+  void collect_unbound();
   void report_end(const PodFacts& pod, const End& end);
   void report_phase(const PodFacts& pod);
   void poke(const std::string& pod, const std::string& patch) {
@@ -82,12 +116,14 @@ class Launchers {
   }
 
   kube::FakeCluster& cluster_;
+  ManualClock& clock_;
   Chaos& chaos_;
   bool lack_images_ = true;
   std::map<std::string, Gang> gangs_;  // by UID of the job
   std::map<std::string, End> ending_;  // by UID of the pod: endings that are decided but not done
-  std::map<std::string, int> exit_codes_;     // by UID of the pod
-  std::map<std::string, std::string> by_ip_;  // UID of the job
+  std::map<std::string, std::string> last_words_;  // by UID of the pod, if its ranks have saved
+  std::map<std::string, int> exit_codes_;          // by UID of the pod
+  std::map<std::string, std::string> by_ip_;       // UID of the job
 };
 
 }  // namespace paceline::sim

@@ -53,6 +53,10 @@ std::string_view name_of(Law law) {
     case Law::kFewWrites: return "FewWrites";
     case Law::kComesToRest: return "ComesToRest";
     case Law::kEveryJobEnds: return "EveryJobEnds";
+    case Law::kMarksCostNothing: return "MarksCostNothing";
+    case Law::kWarnsInTime: return "WarnsInTime";
+    case Law::kWarnsSparingly: return "WarnsSparingly";
+    case Law::kSavesOnce: return "SavesOnce";
     case Law::kNobodyWaits: return "NobodyWaits";
     case Law::kNothingLeft: return "NothingLeft";
   }
@@ -90,6 +94,7 @@ void Laws::on_change(const kube::FakeCluster::Sight& sight) {
         (gone || pod.deleting))
       failures_[pod.owner] += static_cast<int>(facts_.pods.size());
     follow(pod, gone);
+    follow_untouched(pod, gone);
     if (gone) {
       facts_.pods.erase(pod.name);
       return;
@@ -115,10 +120,15 @@ void Laws::on_change(const kube::FakeCluster::Sight& sight) {
     const auto known = facts_.nodes.find(node.name);
     if (!node.ready) {
       for (const auto& [name, pod] : facts_.pods) {
-        if (pod.node == node.name) follow(pod, true);
+        if (pod.node != node.name) continue;
+        follow(pod, true);
+        follow_untouched(pod, true);
       }
     }
-    node.was_silent = !node.ready || (known != facts_.nodes.end() && known->second.was_silent);
+    const NodeFacts* before = known != facts_.nodes.end() ? &known->second : nullptr;
+    follow_marks(node, before);
+    node.was_silent = !node.ready || (before != nullptr && before->was_silent);
+    node.was_closed = node.closed() || (before != nullptr && before->was_closed);
     facts_.nodes.insert_or_assign(node.name, std::move(node));
   }
 }
@@ -246,9 +256,9 @@ void Laws::created(const PodFacts& pod) {
     report(Law::kOnRecord, pod.name + " is made for node " + pod.place() +
                                ", which its job avoids until " + avoided->second);
   const auto node = facts_.nodes.find(pod.place());
-  if (at_peace && node != facts_.nodes.end() && node->second.tainted)
+  if (at_peace && node != facts_.nodes.end() && node->second.closed())
     report(Law::kHonoursTaints,
-           pod.name + " is made for node " + pod.place() + ", which is tainted");
+           pod.name + " is made for node " + pod.place() + ", which takes no new pods");
   const auto leaf_of = [this](const PodFacts& one) {
     const auto known = facts_.nodes.find(one.place());
     return known == facts_.nodes.end() ? std::string() : known->second.leaf;
@@ -310,9 +320,11 @@ void Laws::on_restart(const std::string& uid, int attempt) {
 void Laws::on_training(const std::string& uid, bool trains) {
   if (trains) {
     gathered_.insert(uid);
+    note_untouched(uid);
   } else {
     gathered_.erase(uid);
     training_.erase(uid);
+    untouched_.erase(uid);
   }
 }
 
@@ -413,8 +425,13 @@ void Laws::check_job(const JobFacts& before, const JobFacts& after) {
     report(Law::kWithinBounds, after.name + " has " + std::to_string(after.size) + " workers, of " +
                                    std::to_string(after.fewest) + " to " +
                                    std::to_string(after.most));
+  if (after.saved_step < before.saved_step)
+    report(Law::kCountsNeverFall, after.name + ": step " + std::to_string(before.saved_step) +
+                                      ", which was saved, became " +
+                                      std::to_string(after.saved_step));
   check_restarts(before, after);
   check_alone(before, after);
+  check_untouched(before, after);
   for (std::size_t rank = 0; at_peace_ && rank < after.incarnations.size(); ++rank) {
     if (rank >= before.incarnations.size() || before.incarnations[rank] != after.incarnations[rank])
       recorded_at_peace_[{after.uid, static_cast<int>(rank)}] = after.incarnations[rank];
@@ -477,6 +494,8 @@ void Laws::on_delete(const std::string& name, const std::string& uid, bool force
     return;
   }
   const JobFacts* job = facts_.job_of(pod);
+  if (job != nullptr && untouched_.contains(pod.owner) && !pod.ended() && !pod.placeholder)
+    report(Law::kMarksCostNothing, "deletes " + name + " of a gang that trains");
   const auto rank = static_cast<std::size_t>(pod.rank);
   if (job != nullptr && job->finished() && job->clean_pod_policy != "All" && pod.ended() &&
       !pod.deleting && !pod.placeholder && rank < job->incarnations.size() &&

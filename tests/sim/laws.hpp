@@ -12,8 +12,11 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
+#include <vector>
 
+#include "common/base/clock.hpp"
 #include "common/kube/fake/cluster.hpp"
 #include "tests/sim/facts.hpp"
 
@@ -28,20 +31,21 @@ enum class Law {
   // placeholder is created only for a job that has not ended, and that has no placement or fewer
   // workers than it wants
   kOnRecord,
-  kQueuedHoldsNothing,     // at rest a job without a placement has no live pod
-  kRestartBudget,          // restarts stay within failurePolicy.maxRestarts
-  kRestartsHaveACause,     // each is a failure of the job's own; evictions by others are free
-  kFailuresCost,           // the replacement of a pod that failed by itself costs a restart
-  kGoesAlone,              // a gang trains on without the replicas that it does not wait for
-  kNamesMissingImages,     // a job names the image that cannot be pulled, within a minute
-  kCountsNeverFall,        // attempt, restarts, disruptions, and the time that is accounted for
+  kQueuedHoldsNothing,  // at rest a job without a placement has no live pod
+  kRestartBudget,       // restarts stay within failurePolicy.maxRestarts
+  kRestartsHaveACause,  // each is a failure of the job's own; evictions by others are free
+  kFailuresCost,        // the replacement of a pod that failed by itself costs a restart
+  kGoesAlone,           // a gang trains on without the replicas that it does not wait for
+  kNamesMissingImages,  // a job names the image that cannot be pulled, within a minute
+  // attempt, restarts, disruptions, the time that is accounted for, and the step that was saved
+  kCountsNeverFall,
   kFinishedStaysFinished,  // Succeeded and Failed are final
   // pods that ended by themselves outlive their job unless cleanPodPolicy is All
   kKeepsLogs,
   kDeletesItsOwn,      // pods of the job only, by UID
   kForcesOnLostNodes,  // a grace period of 0 only if no kubelet is left to end the pod
   kNotInAnOutage,      // no pod is deleted by force while most nodes are silent together
-  kHonoursTaints,      // without faults, no pod is created for a node with a taint
+  kHonoursTaints,      // without faults, no pod is created for a node that is tainted or cordoned
   kOneLeaf,            // the pods of a job that requires one leaf are under one
   kWithinBounds,       // an elastic job has from minReplicas to maxReplicas workers
   kOneSize,            // no pod is created beside one that waits for a gang of another size
@@ -58,8 +62,14 @@ enum class Law {
   kFewWrites,     // coming to rest takes a bounded number of writes
   kComesToRest,   // within ten minutes after the last fault the writes stop
   kEveryJobEnds,  // by then every job that can run has run
-  kNobodyWaits,   // at rest a finished job has no live pod
-  kNothingLeft,   // no object of a job is left when the jobs are deleted
+  // while nodes of a gang that trains are only cordoned or tainted, it keeps its pods, its place
+  // and its counts
+  kMarksCostNothing,
+  kWarnsInTime,     // it is told of a node that is cordoned, within a minute
+  kWarnsSparingly,  // it is told of marked nodes only, and not of the same ones twice at once
+  kSavesOnce,       // its ranks save once for each mark
+  kNobodyWaits,     // at rest a finished job has no live pod
+  kNothingLeft,     // no object of a job is left when the jobs are deleted
 };
 std::string_view name_of(Law law);
 
@@ -88,8 +98,20 @@ class Laws {
   void on_failure(const std::string& uid, int attempt);
   /// Whether the launchers of this job have all come together, and have lost none that they await.
   void on_training(const std::string& uid, bool trains);
-  /// A new operator starts, which knows of no refusal and may complete a set.
-  void forget_refusals() { refused_.clear(); }
+  /// Rank 0's launcher of this job is told that these nodes may soon be lost.
+  void on_warning(const std::string& uid, const std::vector<std::string>& nodes, SteadyTime now);
+  bool was_told(const std::string& uid, const std::string& node) const {
+    return told_.contains(uid) && told_.at(uid).contains(node);
+  }
+  /// The ranks of this job have saved because it may lose these nodes. `host`: a number of the life
+  /// of rank 0's launcher, which alone knows for which nodes they have.
+  void on_save(const std::string& uid, int host, const std::vector<std::string>& nodes);
+  /// A new operator starts, which knows of no refusal and may complete a set. It knows of no
+  /// warning either.
+  void on_new_operator() {
+    refused_.clear();
+    asked_.clear();
+  }
   /// Two leaders may place two gangs on the same room. The scheduler and gangTimeout resolve that.
   void expect_room(bool expected) { expect_room_ = expected; }
   /// True if caches never lag, so that the operator knows what is true.
@@ -111,6 +133,10 @@ class Laws {
   void follow(const PodFacts& pod, bool gone);
   void check_room(const std::string& node, bool with_foreign);
   void check_ports(const PodFacts& pod, bool with_foreign);
+  void note_untouched(const std::string& uid);
+  void follow_untouched(const PodFacts& pod, bool gone);
+  void check_untouched(const JobFacts& before, const JobFacts& after);
+  void follow_marks(const NodeFacts& node, const NodeFacts* before);
   int live_pods(const std::string& owner) const;
   void follow_workload(const nlohmann::json& workload, bool gone);
   void follow_group(const nlohmann::json& group, bool gone);
@@ -128,6 +154,17 @@ class Laws {
   std::set<std::string> killed_;         // pods that failed by themselves, by UID
   std::set<std::string> gathered_;       // jobs whose launchers say that they train
   std::set<std::string> training_;       // of those, the ones whose status has said so since then
+  // jobs whose gangs train, and to which nothing has happened since but marks of their nodes
+  std::set<std::string> untouched_;
+  struct Asked {
+    SteadyTime at;
+    std::vector<std::string> nodes;
+  };
+  std::map<std::string, Asked> asked_;                 // by UID of the job: the last warning
+  std::map<std::string, std::set<std::string>> told_;  // by UID of the job: the nodes of it
+  std::map<std::string, int> closings_;                // by node: how often it was marked
+  std::map<std::tuple<std::string, int, std::string>, int>
+      saved_for_;  // by job, life of its host and node: the last mark that its ranks saved for
   // jobs whose Workload reserves quota, by UID: for how many pods
   std::map<std::string, int> reserved_;
   bool expect_room_ = true;

@@ -58,6 +58,34 @@ TEST(Simulation, ClockJumps) {
 TEST(Simulation, NodesGetTaintsAndForeignPods) {
   schedules(9'000'000, {.kill_pod = 0.02, .delete_pod = 0.02, .taint = 0.03, .foreign = 0.05});
 }
+TEST(Simulation, PodsAreKeptAfterTheirEnd) {
+  schedules(26'000'000, {.crash = 0.01,
+                         .kill_pod = 0.02,
+                         .evict = 0.01,
+                         .delete_pod = 0.03,
+                         .keep = 0.5,
+                         .lose_node = 0.01,
+                         .spec_change = 0.01,
+                         .restart = 0.01});
+}
+TEST(Simulation, NodesAreMarkedAndNothingElseHappens) {
+  schedules(24'000'000, {.taint = 0.02, .mark = 0.05, .fresh = true});
+}
+TEST(Simulation, NodesAreMarkedAndDrained) {
+  schedules(25'000'000, {.crash = 0.02,
+                         .fail = 0.02,
+                         .lost = 0.02,
+                         .kill_pod = 0.005,
+                         .fail_rank = 0.005,
+                         .delete_pod = 0.02,
+                         .lose_node = 0.01,
+                         .taint = 0.02,
+                         .mark = 0.05,
+                         .restart = 0.01,
+                         .relist = 0.02,
+                         .repeat = 0.02,
+                         .elastic = 0.2});
+}
 TEST(Simulation, NodesGoSilentTogether) {
   schedules(
       10'000'000,
@@ -208,6 +236,7 @@ TEST(Simulation, Everything) {
                         .lose_node = 0.01,
                         .spec_change = 0.01,
                         .taint = 0.01,
+                        .mark = 0.01,
                         .outage = 0.005,
                         .foreign = 0.01,
                         .edit_away = 0.005,

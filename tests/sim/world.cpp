@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -27,7 +28,7 @@ struct World::Operator {
                     [this](const std::string& key) { queue.add(key); },
                     [](const std::string& uid) { return Result<std::string>(uid); },
                     [&world](const apply::Launcher& launcher) {
-                      return world.launchers_.summary(launcher.ip);
+                      return world.launchers_.ask(launcher.ip, launcher.warned_nodes);
                     },
                     {}},
                    {}),
@@ -66,7 +67,7 @@ World::World(std::uint64_t seed, int nodes, int cpu_per_node, Defect defect)
                       {kube::kLocalQueues},
                       {kube::kResourceFlavors},
                       {kube::kTopologies}},
-      launchers_(cluster_, chaos_),
+      launchers_(cluster_, clock_, chaos_),
       kueue_(cluster_, chaos_),
       cpu_per_node_(cpu_per_node) {
   trace_ = std::getenv("PACELINE_SIM_TRACE") != nullptr;
@@ -74,6 +75,8 @@ World::World(std::uint64_t seed, int nodes, int cpu_per_node, Defect defect)
   chaos_.meanwhile = [this] { user_or_fate(); };
   api_ = make_faulty_api(plain_, chaos_);
   cluster_.set_observer([this](const kube::FakeCluster::Sight& sight) { observe(sight); });
+  cluster_.set_admission(
+      [this](const kube::Resource& resource, json& object) { admit(resource, object); });
   while (nodes_made_ < nodes) add_node();
   turn_profile();
   new_leader();
@@ -183,11 +186,15 @@ void World::add_bystander(const std::string& job) {
     throw std::runtime_error("cannot create a pod");
 }
 
-void World::add_overhead() {
-  cluster_.set_admission([](const kube::Resource& resource, json& object) {
-    if (resource.plural == kube::kPods.plural && object["metadata"].contains("ownerReferences"))
-      object["spec"]["overhead"] = {{"cpu", "1"}};
-  });
+/// What admission adds to the pods of jobs.
+void World::admit(const kube::Resource& resource, json& object) const {
+  if (resource.plural != kube::kPods.plural || !object["metadata"].contains("ownerReferences"))
+    return;
+  if (adds_overhead_) object["spec"]["overhead"] = {{"cpu", "1"}};
+  // By its name, since dry runs must not draw.
+  const std::string name = object["metadata"].value("name", "");
+  if (std::accumulate(name.begin(), name.end(), 0) * 37 % 100 < chaos_.rates.keep * 100)
+    object["metadata"]["finalizers"] = json::array({"example.com/keeps-it"});
 }
 
 std::string World::phase(const std::string& job) const {
@@ -205,7 +212,7 @@ void World::new_leader() {
     for (const auto& [name, job] : Facts(facts()).jobs)
       cluster_.poke(kube::kTrainingJobs, "default", name, R"({"status":null})");
   }
-  chaos_.laws.forget_refusals();
+  chaos_.laws.on_new_operator();
   operators_.push_back(std::make_unique<Operator>(*this));
 }
 
@@ -345,13 +352,14 @@ bool World::settle(int rounds) {
   for (const auto& [name, job] : Facts(facts()).jobs)
     (void)plain_->patch(kube::kTrainingJobs, "default", name, R"({"spec":{"suspend":false}})");
   drain();
+  check_warnings();
   chaos_.laws.set_at_peace(true);
   check_missing_images();
   launchers_.push_images();
   // First with the taints and foreign pods that are there, then without, so that every job fits.
   if (is_obstructed() && !rest(rounds)) return false;
   for (const auto& [name, node] : Facts(facts()).nodes) {
-    if (node.tainted) set_taint(name, false);
+    if (node.closed()) unmark(name);
   }
   for (const auto& [name, pod] : Facts(facts()).pods) {
     if (name.starts_with("foreign")) cluster_.erase(kube::kPods, "default", name);
@@ -371,6 +379,27 @@ void World::round() {
   drain();
   collect_garbage();
   clock_.advance(std::chrono::seconds(5));
+}
+
+/// A gang that trains is told of a cordoned node within a minute.
+void World::check_warnings() {
+  constexpr int kStepsOfAMinute = 13;
+  const auto cordoned = [](const auto& entry) { return entry.second.cordoned; };
+  if (std::ranges::none_of(facts().nodes, cordoned)) return;
+  for (int i = 0; i < kStepsOfAMinute && !broken(); ++i) {
+    clock_.advance(std::chrono::seconds(5));
+    drain();
+  }
+  for (const auto& [name, pod] : Facts(facts()).pods) {
+    const JobFacts* job = facts().job_of(pod);
+    const auto node = facts().nodes.find(pod.node);
+    if (job == nullptr || !job->running || node == facts().nodes.end() || !node->second.cordoned ||
+        pod.placeholder || pod.ended() || pod.deleting || !launchers_.trains(job->uid))
+      continue;
+    if (!chaos_.laws.was_told(job->uid, pod.node))
+      report(Law::kWarnsInTime,
+             job->name + " trains and was not told that " + pod.node + " is cordoned");
+  }
 }
 
 /// A pod whose image cannot be pulled is named by its job within a minute.
@@ -413,6 +442,7 @@ bool World::clear() {
   for (const auto& [name, job] : Facts(facts()).jobs) {
     if (!plain_->remove(kube::kTrainingJobs, "default", name)) return false;
   }
+  launchers_.let_go(true);
   cluster_.collect_garbage();
   if (!settle(kRounds)) return false;
   return std::all_of(facts().pods.begin(), facts().pods.end(),

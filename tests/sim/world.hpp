@@ -41,7 +41,7 @@ class World {
   /// Creates a foreign pod that carries the labels of a job.
   void add_bystander(const std::string& job);
   /// From now on, admission adds an overhead of one CPU to every pod of a job.
-  void add_overhead();
+  void add_overhead() { adds_overhead_ = true; }
   /// An autoscaler adds nodes for placeholders that find none, up to `most` in all.
   void add_autoscaler(int most) { most_nodes_ = most; }
   bool was_deleted(const std::string& job) const { return deleted_.contains(job); }
@@ -69,6 +69,7 @@ class World {
  private:
   struct Operator;
   void observe(const kube::FakeCluster::Sight& sight);
+  void admit(const kube::Resource& resource, nlohmann::json& object) const;
   void new_leader();
   bool run_one_key(std::size_t which);
   void reconcile(std::size_t which, const std::string& key);
@@ -84,11 +85,14 @@ class World {
   nlohmann::json ports_for_foreigner(const std::string& node) const;
   void edit_while_away();
   void set_taint(const std::string& node, bool tainted);
+  void mark_or_unmark(const NodeFacts& node);
+  void unmark(const std::string& node);
   bool rest(int rounds);
   bool is_obstructed() const;
   void evict_some_pod();
   void resize_some_job();
   void check_missing_images();
+  void check_warnings();
   void round();
   std::string some_job();
   void set_ready(const std::string& node, bool ready);
@@ -108,6 +112,7 @@ class World {
   Kueue kueue_;
   std::vector<std::unique_ptr<Operator>> operators_;  // the last one leads
   bool has_quota_ = false;
+  bool adds_overhead_ = false;
   const int cpu_per_node_;
   int most_nodes_ = 0;
   int nodes_made_ = 0;
