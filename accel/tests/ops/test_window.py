@@ -68,6 +68,69 @@ def test_attention_is_that_of_each_window(
             torch.testing.assert_close(ours, theirs, rtol=10 * bound, atol=10 * bound)
 
 
+FUSED = pytest.mark.skipif(not _window._has_fused(), reason="PyTorch without fused attention")
+
+
+@FUSED
+@pytest.mark.parametrize("masks", [0, 2, 4])
+@pytest.mark.parametrize("table_dtype", [torch.float32, torch.bfloat16])
+def test_fused_attention_is_nearer_to_float64(masks: int, table_dtype: torch.dtype) -> None:
+    """Without gradients, packed and apart, with a mask for several images and for one."""
+    for dtype, bound in ((torch.float32, 3e-6), (torch.bfloat16, 2e-2)):
+        qkv, table, index, mask = inputs(4, 7, 3, 32, masks, torch.float32)
+        qkv, table = qkv.detach().to(dtype), table.detach().to(table_dtype)
+        arguments = (table, index, mask, 32**-0.5)
+        found = _window.by_fused(qkv, *arguments)
+        assert found is not None and found.dtype is dtype
+        apart = _window.by_fused(tuple(qkv.unbind(2)), *arguments)
+        assert torch.equal(found, apart)
+        assert torch.equal(found, ops.window_attention(qkv, table, index, mask))
+        wanted = by_hand(qkv.double(), table.double(), index, mask)
+        plain = _window.by_torch(qkv, *arguments)
+        error, of_plain = ((each.double() - wanted).abs().max() for each in (found, plain))
+        assert error <= bound and error <= 2 * of_plain, (error, of_plain)
+
+
+@FUSED
+def test_fused_attention_is_left_where_it_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    qkv, table, index, mask = inputs(2, 3, 2, 8, 2, torch.float32)
+    given = [qkv.detach(), table.detach(), index, mask, 0.5]
+    calls = []
+    fused = _window.F.scaled_dot_product_attention
+    monkeypatch.setattr(
+        _window.F, "scaled_dot_product_attention", lambda *a, **b: calls.append(1) or fused(*a, **b)
+    )
+    assert _window.by_fused(*given) is not None and len(calls) == 1
+    with torch.no_grad():
+        assert _window.by_fused(qkv, *given[1:]) is not None
+    assert _window.by_fused(qkv, *given[1:]) is None  # it needs a gradient
+    assert _window.by_fused(given[0], table, *given[2:]) is None
+    for bad in (-INF, INF, float("nan")):
+        lost = mask.clone()
+        lost[0, 1, 2] = bad
+        assert _window.by_fused(*given[:3], lost, 0.5) is None
+    assert _window.by_fused(given[0].double(), *given[1:]) is None
+    assert _window.by_fused(given[0].as_subclass(scenes.Own), *given[1:]) is None
+    q, k, v = given[0].unbind(2)
+    assert _window.by_fused((q, k.bfloat16(), v), *given[1:]) is None
+    batched = torch.func.vmap(lambda each: ops.window_attention(each, *given[1:4]))
+    assert batched(given[0][None]).shape == (1, 2, 9, 16)
+    assert len(calls) == 2
+
+
+@FUSED
+def test_fused_attention_is_the_same_with_any_number_of_threads() -> None:
+    qkv, table, index, mask = inputs(12, 7, 3, 32, 4, torch.float32)
+    with torch.no_grad():
+        once = ops.window_attention(qkv, table, index, mask)
+        torch.set_num_threads(3)
+        try:
+            again = ops.window_attention(qkv, table, index, mask)
+        finally:
+            torch.set_num_threads(1)
+    assert torch.equal(once, again)
+
+
 def test_three_tensors_are_as_one() -> None:
     qkv, table, index, mask = inputs(4, 3, 2, 8, 2, torch.float32)
     apart = ops.window_attention(tuple(qkv.unbind(2)), table, index.view(-1), mask, scale=0.5)

@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any, Union
 
 import torch
+import torch.nn.functional as F
 
-from paceline._core.tensors import index_of
+from paceline._core.tensors import index_of, why_transformed
 from paceline.ops import _arguments as arguments
 from paceline.ops import _device, _window_kernels, _window_op
 
 Tensor = torch.Tensor
 Packed = Union[Tensor, tuple[Tensor, Tensor, Tensor]]
 is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+_dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
 
 
 def window_attention(
@@ -34,6 +38,9 @@ def window_attention(
     tokens, heads of 32 numbers, and an `index` of int64. All else is computed by PyTorch, as is a
     backward of which there will be another one. Scores and sums are float32. The gradient of
     `table` is summed in a fixed order. Numerics class: Reordered.
+
+    On a processor, calls without gradients take PyTorch's fused attention, where it has one for
+    masks: in float32 and bfloat16, if bias and mask are finite.
 
     Within a function that `torch.compile` compiles, the kernels stay from PyTorch 2.7 on, as an
     operator of the graph. Its gradient has no gradient there: PyTorch raises an error. What
@@ -74,7 +81,8 @@ def window_attention(
         device = parts[0].device
         if _window_op.has_kernels(device.type, index_of(device)):
             return _window_op.call(*parts, table, index, mask, float(scale))
-    return by_torch(qkv, table, index, mask, float(scale))
+    found = by_fused(qkv, table, index, mask, float(scale))
+    return by_torch(qkv, table, index, mask, float(scale)) if found is None else found
 
 
 def serves(device: torch.device, dtype: torch.dtype) -> bool:
@@ -214,6 +222,53 @@ def _grads_by_torch(
     found = iter(torch.autograd.grad(out, wanted, out_grad, create_graph=True))
     grads = [next(found) if each is not None and each.requires_grad else None for each in inputs]
     return (*grads, None, None, None)
+
+
+@functools.cache
+def _has_fused() -> bool:
+    """Whether PyTorch's fused attention for processors takes masks."""
+    fused = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
+    return fused is not None and "attn_mask" in str(fused.default._schema)
+
+
+def _fuses(qkv: Packed, table: Tensor, index: Tensor, mask: Tensor | None) -> bool:
+    """Whether by_fused() may compute this, but for the numbers of the mask."""
+    parts = [qkv] if isinstance(qkv, torch.Tensor) else list(qkv)
+    first = parts[0]
+    if first.device.type != "cpu" or first.dtype not in (torch.float32, torch.bfloat16):
+        return False
+    if is_compiling() or torch.jit.is_tracing() or _dispatch_modes() or why_transformed():
+        return False
+    others = [table, index] if mask is None else [table, index, mask]
+    if torch.is_grad_enabled() and any(each.requires_grad for each in [*parts, *others]):
+        return False
+    alike = all(each.dtype is first.dtype for each in parts) and first.numel() > 0
+    return alike and _device.lie_together([*parts, *others]) and _has_fused()
+
+
+def by_fused(
+    qkv: Packed, table: Tensor, index: Tensor, mask: Tensor | None, scale: float
+) -> Tensor | None:
+    """The same by PyTorch's fused attention for processors; None where that is not so."""
+    if not _fuses(qkv, table, index, mask):
+        return None
+    windows, tokens, heads, depth = _shape(qkv)
+    parts = qkv.unbind(2) if isinstance(qkv, torch.Tensor) else qkv
+    # A row of minus infinity is NaN in PyTorch's other operations, and 0 here. A sum is the quickest
+    # way to see one; it may also overflow.
+    if not all(math.isfinite(each.sum()) for each in (table, mask) if each is not None):
+        return None
+    # In float32 in any case: a mask of its least number is minus infinity in 16 bits.
+    added = table[index.reshape(-1).long()].float().view(1, tokens, tokens, heads)
+    added = added.permute(0, 3, 1, 2).contiguous()
+    if mask is not None:
+        added = added + mask.float()[:, None]
+    if 1 < len(added) < windows:
+        added = added.repeat(windows // len(added), 1, 1, 1)
+    added = added.expand(windows, -1, -1, -1)
+    q, k, v = (each.transpose(1, 2) for each in parts)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=added, scale=scale)
+    return out.transpose(1, 2).reshape(windows, tokens, heads * depth)
 
 
 def by_torch(
