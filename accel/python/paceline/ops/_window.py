@@ -254,8 +254,8 @@ def by_fused(
         return None
     windows, tokens, heads, depth = _shape(qkv)
     parts = qkv.unbind(2) if isinstance(qkv, torch.Tensor) else qkv
-    # A row of minus infinity is NaN in PyTorch's other operations, and 0 here. A sum is the quickest
-    # way to see one; it may also overflow.
+    # A row of minus infinity is NaN in PyTorch's other operations, and 0 here. A sum is the
+    # quickest way to see one; it may also overflow.
     if not all(math.isfinite(each.sum()) for each in (table, mask) if each is not None):
         return None
     # In float32 in any case: a mask of its least number is minus infinity in 16 bits.
