@@ -121,12 +121,12 @@ def _assign(head: Any, tensors: list[Tensor], overlaps_of: Callable[..., Tensor]
     highest = overlaps.topk(min(_TOPK, len(places)), 1)[0]
     wanted = highest.sum(1).int().clamp(min=1)
     costs = costs_of(inside)
-    enough = (costs < _OUTSIDE / 2).sum(1) >= wanted
+    enough = costs.lt(_OUTSIDE / 2).sum(1).ge(wanted)
     # Rounding to 16 bits makes overlaps below 0, whose logarithm is NaN: the least of all costs.
-    if not bool((enough & (overlaps >= 0).all(1)).all()):
+    if not bool((enough & overlaps.ge(0).all(1)).all()):
         costs = costs_of(torch.ones_like(inside))
     found = winners(costs.t(), wanted)
-    rows = (found >= 0).nonzero()[:, 0]
+    rows = found.ge(0).nonzero()[:, 0]
     index = found[rows]
     matched = torch.zeros_like(near)
     matched[places[rows]] = True

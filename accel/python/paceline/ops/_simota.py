@@ -68,10 +68,6 @@ def simota_assign(
     its `candidate_topk` highest IoUs sum to, at least one. If several take a prior, it goes to the
     one of all ground truths of the image that it costs least. Equal costs go to the lowest index.
 
-    YOLOX's own repository has another rule since its release 0.3.0: it looks at the centre region
-    only, whether the prior lies in the box or not. That is so with `center_only`, for which its
-    `center_radius` is 1.5. PyTorch's operations compute it, on all devices.
-
     Costs are computed in float64 from float32 inputs. In float32 the 100,000 would hide differences
     below 0.008, and equal costs would go anywhere.
 
@@ -89,7 +85,8 @@ def simota_assign(
         iou_weight: at least 0.
         cls_weight: at least 0.
         least_overlap: above 0, added to an IoU before its logarithm; YOLOX's own code has 1e-8.
-        center_only: whether a prior need not lie in the box.
+        center_only: whether a prior need not lie in the box, as in YOLOX's repository after 0.3.0,
+            whose `center_radius` is 1.5. PyTorch's operations compute that, on all devices.
 
     Returns:
         Tensors (images, P). A ground truth with NaN in its box, or of an area that is NaN, takes no
@@ -125,11 +122,18 @@ def simota_assign(
     dtype = arguments.computed_in(arguments.floats("boxes", boxes, "images", "P", 4))
     tensors, begins, labels = _checked(boxes, scores, priors, offsets, gt_boxes, gt_labels)
     tensors = [each.to(dtype).contiguous() for each in tensors]
-    has_kernels = dtype is torch.float32 and not center_only
+    return _assigned(tensors, begins, labels, settings)
+
+
+def _assigned(
+    tensors: list[Tensor], begins: list[int], labels: Tensor, settings: _Settings
+) -> SimOTAAssignment:
+    """The assignment by whatever computes it for these tensors."""
+    has_kernels = tensors[0].dtype is torch.float32 and not settings.center_only
     if has_kernels and _device.takes("simota_assign", [*tensors, labels]):
         return _on_device(tensors, begins, labels, settings)
-    _check_labels(labels, scores.shape[2])
-    if has_kernels and _native.takes("simota_assign", dtype, [*tensors, labels]):
+    _check_labels(labels, tensors[1].shape[2])
+    if has_kernels and _native.takes("simota_assign", torch.float32, [*tensors, labels]):
         return _by_library(tensors, begins, labels, settings)
     return _by_torch(tensors, begins, labels, settings)
 

@@ -81,8 +81,8 @@ def window_attention(
         device = parts[0].device
         if _window_op.has_kernels(device.type, index_of(device)):
             return _window_op.call(*parts, table, index, mask, float(scale))
-    found = by_fused(qkv, table, index, mask, float(scale))
-    return by_torch(qkv, table, index, mask, float(scale)) if found is None else found
+    fused = by_fused(qkv, table, index, mask, float(scale))
+    return by_torch(qkv, table, index, mask, float(scale)) if fused is None else fused
 
 
 def serves(device: torch.device, dtype: torch.dtype) -> bool:
