@@ -99,6 +99,16 @@ Waiting told_of_assignment(const Planner& planner, Waiting waiting) {
   return waiting;
 }
 
+/// The limit of the wait counts from the time of this condition, whichever operator looks.
+void note_room(Planner& planner, const std::string& reason) {
+  const api::Condition* known = planner.status().find(status::kCouldRun);
+  // The clock was set back: it would wait until that has caught up.
+  if (known != nullptr && known->since > planner.now())
+    planner.clear(status::kCouldRun, "CountsAnew");
+  planner.set(status::kCouldRun, true, reason,
+              "there is room, but not as close as spec.topology.preferred asks");
+}
+
 /// Records the placement that the scheduler found. `sizes`: the replicas of each role.
 void take_place(Planner& planner, const std::vector<int>& sizes) {
   const Memory& memory = planner.in.memory;
@@ -170,10 +180,7 @@ void queue_up(Planner& planner) {
   if (!sizes.empty()) return take_place(planner, sizes);
   if (memory.waiting) {
     const auto until = memory.waiting->until.value_or(WallTime::max());
-    // The limit counts from the time of this condition, whichever operator looks.
-    if (memory.waiting->until)
-      planner.set(status::kCouldRun, true, memory.waiting->reason,
-                  "there is room, but not as close as spec.topology.preferred asks");
+    if (memory.waiting->until) note_room(planner, memory.waiting->reason);
     if (memory.waiting->until && until > planner.now()) planner.wake_after(until - planner.now());
     // Also once after the last exclusion has ended.
     if (until <= planner.now() || api::requires_gpu_direct(planner.spec) || memory.volumes_open ||

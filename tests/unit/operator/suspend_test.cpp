@@ -27,21 +27,6 @@ TEST(Suspend, GivesThePlaceBackAndWaitsForThePods) {
   EXPECT_FALSE(bench.status().start_time.has_value());
 }
 
-TEST(Suspend, WaitsForNoPodThatHasEndedAndThatAFinalizerKeeps) {
-  JobBench bench;
-  bench.run();
-  bench.pod(0).lingers = true;
-  bench.change_spec({{"suspend", true}});
-  bench.settle();
-  ASSERT_TRUE(bench.pod(0).deleting);
-  bench.end(0, 143);
-  bench.settle();
-  EXPECT_EQ(bench.status().phase, "Suspended");
-  EXPECT_EQ(bench.pod_names(), std::vector<std::string>{"j-w-0-0"});
-  bench.change_spec({{"suspend", false}});
-  EXPECT_TRUE(bench.settle().queued);
-}
-
 TEST(Suspend, ResumesAsANewAttemptWithNewPods) {
   JobBench bench;
   bench.run();

@@ -156,6 +156,22 @@ TEST(Preferred, TheJobWakesWhenItsLimitPasses) {
   EXPECT_TRUE(plan.look_again) << "no event tells the scheduler";
 }
 
+TEST(Preferred, TheLimitCountsFromNowOnIfTheClockWasSetBack) {
+  plan::JobBench bench;
+  bench.memory.waiting = plan::Waiting{"WaitingForCloserNodes", "full", bench.now + 10min};
+  const auto counts_from = [&] {
+    bench.step();
+    return bench.status().find(status::kCouldRun)->since;
+  };
+  const WallTime first = counts_from();
+  bench.advance(1min);
+  EXPECT_EQ(counts_from(), first);
+  bench.now -= 1h;
+  EXPECT_EQ(counts_from(), first - 59min);
+  bench.advance(1min);
+  EXPECT_EQ(counts_from(), first - 59min);
+}
+
 /// A job of one pod runs on n0 under leaf l0. So two pods have room on n1 and n2, under two leaves.
 class PreferredLeaf : public ::testing::Test {
  protected:
