@@ -95,11 +95,14 @@ def test_fused_attention_is_nearer_to_float64(masks: int, table_dtype: torch.dty
 def test_fused_attention_is_left_where_it_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     qkv, table, index, mask = inputs(2, 3, 2, 8, 2, torch.float32)
     given = [qkv.detach(), table.detach(), index, mask, 0.5]
-    calls = []
+    calls: list[int] = []
     fused = _window.F.scaled_dot_product_attention
-    monkeypatch.setattr(
-        _window.F, "scaled_dot_product_attention", lambda *a, **b: calls.append(1) or fused(*a, **b)
-    )
+
+    def counted(*arguments: Any, **more: Any) -> torch.Tensor:
+        calls.append(1)
+        return fused(*arguments, **more)
+
+    monkeypatch.setattr(_window.F, "scaled_dot_product_attention", counted)
     assert _window.by_fused(*given) is not None and len(calls) == 1
     with torch.no_grad():
         assert _window.by_fused(qkv, *given[1:]) is not None
@@ -108,7 +111,7 @@ def test_fused_attention_is_left_where_it_differs(monkeypatch: pytest.MonkeyPatc
     for bad in (-INF, INF, float("nan")):
         lost = mask.clone()
         lost[0, 1, 2] = bad
-        assert _window.by_fused(*given[:3], lost, 0.5) is None
+        assert _window.by_fused(given[0], table.detach(), index, lost, 0.5) is None
     assert _window.by_fused(given[0].double(), *given[1:]) is None
     assert _window.by_fused(given[0].as_subclass(scenes.Own), *given[1:]) is None
     q, k, v = given[0].unbind(2)

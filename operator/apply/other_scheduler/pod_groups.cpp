@@ -94,8 +94,9 @@ Done Actuator::ungroup(const api::TrainingJob& job, const std::string& name) {
     const auto gone = api_.remove(resource, job.metadata.name_space, name, options);
     if (gone || gone.error().code == Code::kNotFound) continue;
     if (gone.error().code == Code::kForbidden) {
-      done.refusal =
-          plan::Waiting{"PodGroupNotDeleted", not_deleted(scheduler, name, gone.error())};
+      if (!done.refusal)
+        done.refusal =
+            plan::Waiting{"PodGroupNotDeleted", not_deleted(scheduler, name, gone.error())};
     } else {
       done.error = gone.error();
     }

@@ -26,7 +26,7 @@ from paceline._core.tensors import index_of
 from paceline._inject import detection_forms, operators, swin_checks, yolox_forms
 from paceline._inject.detection_forms import Call, Form
 
-FORMS = (*detection_forms.FORMS, *yolox_forms.FORMS)
+FORMS: tuple[Form, ...] = (*detection_forms.FORMS, *yolox_forms.FORMS)
 uninstall = operators.uninstall
 
 

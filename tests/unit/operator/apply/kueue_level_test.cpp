@@ -77,7 +77,8 @@ class LevelBench : public ControllerBench {
   /// Admits the job. `racks`: by role, the rack of each pod.
   void admit(const std::vector<Names>& racks) {
     json sets = json::array();
-    for (const json& set : workload()["spec"]["podSets"]) {
+    const json asked_for = workload()["spec"]["podSets"];
+    for (const json& set : asked_for) {
       const Names& roots = racks[sets.size()];
       const json slice = {{"domainCount", roots.size()},
                           {"valuesPerLevel", json::array({{{"individual", {{"roots", roots}}}}})},

@@ -4,6 +4,7 @@
 
 #include "common/base/timestamp.hpp"
 #include "operator/plan/queue/scheduler.hpp"
+#include "operator/status/phase.hpp"
 #include "tests/unit/operator/controller_bench.hpp"
 #include "tests/unit/operator/job_bench.hpp"
 
