@@ -73,31 +73,12 @@ constexpr std::array kOwned{
     OwnedField{"priority", "write spec.scheduling.priorityClassName"},
 };
 
-/// The API server refuses the pods otherwise, in words about a pod that nobody wrote.
-void check_name(const nlohmann::json& volumes, std::size_t index, const std::string& path,
-                FieldErrors& errors) {
-  const nlohmann::json* name = at(&volumes[index], "name");
-  if (name == nullptr || (name->is_string() && name->get_ref<const std::string&>().empty())) {
-    errors.push_back(
-        {path, "", "is required: containers mount a volume by its name", "give the volume a name"});
-    return;
-  }
-  for (std::size_t other = 0; other < index; ++other) {
-    const nlohmann::json* same = at(&volumes[other], "name");
-    if (same == nullptr || *same != *name) continue;
-    errors.push_back({path, shown(*name), "is the name of volumes[" + std::to_string(other) + "]",
-                      "give each volume of the template a name of its own"});
-    return;
-  }
-}
-
 void check_volumes(const nlohmann::json& pod, const std::string& path, FieldErrors& errors) {
   const nlohmann::json* volumes = at(&pod, "volumes");
   if (volumes == nullptr || !volumes->is_array()) return;
   for (std::size_t i = 0; i < volumes->size(); ++i) {
     const nlohmann::json& volume = (*volumes)[i];
     const std::string here = path + ".volumes[" + std::to_string(i) + "]";
-    check_name(*volumes, i, here + ".name", errors);
     const nlohmann::json* name = at(&volume, "name");
     if (name != nullptr && (*name == std::string(contract::kRuntimeVolume) ||
                             *name == std::string(contract::kStateVolume))) {

@@ -312,36 +312,6 @@ TEST(Validate, ClaimsOfDevicesAndVolumesOfAPodsOwnAreTaken) {
   EXPECT_TRUE(api::validate_for_cluster(*api::parse_training_job(document)).empty());
 }
 
-TEST(Validate, EachVolumeOfARoleHasANameOfItsOwn) {
-  const nlohmann::json own = {{"volumeClaimTemplate", {{"spec", nlohmann::json::object()}}}};
-  const auto volume = [&own](const nlohmann::json& name) {
-    nlohmann::json made = {{"ephemeral", own}};
-    if (!name.is_null()) made["name"] = name;
-    return made;
-  };
-  const std::string path = "spec.roles[0].template.spec.volumes[";
-  const std::string unnamed =
-      "].name: is required: containers mount a volume by its name; give the volume a name";
-  struct Case {
-    std::vector<nlohmann::json> names;
-    std::vector<std::string> errors;
-  };
-  for (const Case& c :
-       {Case{{"a", "b"}, {}}, Case{{"a", nullptr}, {path + "1" + unnamed}},
-        Case{{"", ""}, {path + "0" + unnamed, path + "1" + unnamed}},
-        Case{{"a", "b", "a"},
-             {path + "2].name: \"a\" is the name of volumes[0]; give each volume of the template a "
-                     "name of its own"}}}) {
-    auto document = minimal();
-    nlohmann::json& pod = document["spec"]["roles"][0]["template"]["spec"];
-    for (const nlohmann::json& name : c.names) pod["volumes"].push_back(volume(name));
-    std::vector<std::string> errors;
-    for (const auto& error : api::validate_for_cluster(*api::parse_training_job(document)))
-      errors.push_back(api::to_string(error));
-    EXPECT_EQ(errors, c.errors) << pod["volumes"];
-  }
-}
-
 TEST(Containers, TrainerByNameElseTheOnlyOne) {
   auto document = minimal();
   auto& containers = document["spec"]["roles"][0]["template"]["spec"]["containers"];
