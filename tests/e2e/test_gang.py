@@ -309,7 +309,8 @@ def test_suspend_removes_the_pods_and_resume_starts_anew(
     before = set(handle.pod_uids())
     kube.patch("trainingjobs", namespace, "paused", {"spec": {"suspend": True}})
     handle.wait_phase("Suspended")
-    assert handle.pods() == []
+    assert all(pod["status"]["phase"] == "Failed" for pod in handle.pods())
+    kube.wait("both pods are gone", lambda: not handle.pods(), namespace)
     kube.patch("trainingjobs", namespace, "paused", {"spec": {"suspend": False}})
     kube.wait(
         "two new pods run",

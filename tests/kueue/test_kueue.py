@@ -194,7 +194,7 @@ def test_suspended_job_has_no_workload(
     kube.patch("trainingjobs", namespace, "held", {"spec": {"suspend": True}})
     handle.wait_phase("Suspended")
     kube.wait("its Workload is gone", lambda: workload(handle) is None, namespace)
-    assert handle.pods() == []
+    kube.wait("its pods are gone", lambda: not handle.pods(), namespace)
     queue.wait_reserved(0)
     kube.patch("trainingjobs", namespace, "held", {"spec": {"suspend": False}})
     wait_workload(handle, "is a new one", lambda body: body["metadata"]["uid"] != before)
