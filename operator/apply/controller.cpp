@@ -55,7 +55,7 @@ void Controller::subscribe() {
     if (pod.gang) parts_.enqueue(kube::key_of(pod.meta.ns, pod.gang->job_name));
     if (pod.placeholder) parts_.enqueue(kube::key_of(pod.meta.ns, pod.placeholder->job_name));
     // Room becomes free when a pod ends; a gang's own progress frees none.
-    const bool freed = before && !before->terminal() && (!after || after->terminal());
+    const bool freed = before && !before->over() && (!after || after->over());
     if (freed) parts_.enqueue(kScheduleKey);
   });
   parts_.stores.nodes.subscribe([this](const auto& before, const auto& after) {

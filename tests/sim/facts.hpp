@@ -54,6 +54,8 @@ struct PodFacts {
 
   bool terminal() const { return phase == "Succeeded" || phase == "Failed"; }
   bool ended() const { return terminal() || trainer_ended; }
+  /// Or it was deleted before it was bound, and a finalizer keeps it: nobody can bind it any more.
+  bool over() const { return terminal() || (deleting && node.empty()); }
   const std::string& place() const { return node.empty() ? pinned : node; }
 };
 

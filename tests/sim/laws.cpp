@@ -79,7 +79,7 @@ void Laws::on_change(const kube::FakeCluster::Sight& sight) {
       follow_placeholder(pod, gone, known == facts_.pods.end());
       return;
     }
-    const bool live = !gone && !pod.terminal();
+    const bool live = !gone && !pod.over();
     if (const auto it = alive_.find(slot); it != alive_.end() && it->second == pod.name && !live)
       alive_.erase(it);
     if (live && !pod.owner.empty()) {
@@ -136,7 +136,7 @@ void Laws::on_change(const kube::FakeCluster::Sight& sight) {
 int Laws::live_pods(const std::string& owner) const {
   return static_cast<int>(std::ranges::count_if(facts_.pods, [&](const auto& known) {
     const PodFacts& pod = known.second;
-    return pod.owner == owner && !pod.terminal() && !pod.placeholder;
+    return pod.owner == owner && !pod.over() && !pod.placeholder;
   }));
 }
 
@@ -160,7 +160,7 @@ void Laws::follow_workload(const nlohmann::json& workload, bool gone) {
   // Of two leaders the older one can still create one pod.
   const bool given_back = reserved_.erase(owner) > 0 && operator_acts_ && expect_room_;
   for (const auto& [name, pod] : facts_.pods) {
-    if (given_back && pod.owner == owner && !pod.terminal())
+    if (given_back && pod.owner == owner && !pod.over())
       report(Law::kKueueQuota, name + " lives and its job gives back its quota");
   }
 }
@@ -176,7 +176,7 @@ void Laws::follow_group(const nlohmann::json& group, bool gone) {
   facts_.pod_groups.erase(name);
   // Of two leaders the older one can still create one pod.
   for (const auto& [pod_name, pod] : facts_.pods) {
-    if (operator_acts_ && expect_room_ && pod.group == name && !pod.terminal())
+    if (operator_acts_ && expect_room_ && pod.group == name && !pod.over())
       report(Law::kInItsGroup, pod_name + " lives and its PodGroup is deleted");
   }
 }
@@ -268,7 +268,7 @@ void Laws::created(const PodFacts& pod) {
         leaf_of(other) != leaf_of(pod))
       report(Law::kOneLeaf, pod.name + " is made for node " + pod.place() + ", but " + name +
                                 " is under another leaf, on " + other.place());
-    if (expect_room_ && other.owner == pod.owner && !other.terminal() && !other.placeholder &&
+    if (expect_room_ && other.owner == pod.owner && !other.over() && !other.placeholder &&
         other.gang != pod.gang)
       report(Law::kOneSize, pod.name + " is made for a gang of " + std::to_string(pod.gang) +
                                 " beside " + name + " of " + std::to_string(other.gang));
@@ -457,7 +457,7 @@ void Laws::check_room(const std::string& node, bool with_foreign) {
   int used = 0;
   int slots = 0;
   for (const auto& [name, pod] : facts_.pods) {
-    if (pod.terminal() || pod.placeholder || pod.place() != node) continue;
+    if (pod.over() || pod.placeholder || pod.place() != node) continue;
     // It may have come after the placement.
     if ((pod.owner.empty() && !with_foreign) || !pod.group.empty()) continue;
     used += pod.cpu;
@@ -475,7 +475,7 @@ void Laws::check_room(const std::string& node, bool with_foreign) {
 
 void Laws::check_ports(const PodFacts& pod, bool with_foreign) {
   for (const auto& [name, other] : facts_.pods) {
-    if (name == pod.name || other.terminal() || other.place() != pod.place()) continue;
+    if (name == pod.name || other.over() || other.place() != pod.place()) continue;
     if (other.owner.empty() && !with_foreign) continue;  // as with room
     const auto shared = std::ranges::find_first_of(pod.host_ports, other.host_ports);
     if (shared != pod.host_ports.end())

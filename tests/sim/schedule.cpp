@@ -158,7 +158,7 @@ class Schedule {
     }
     for (const auto& [name, pod] : world_.facts().pods) {
       const JobFacts* job = world_.facts().job_of(pod);
-      if (job != nullptr && job->nodes.empty() && !pod.terminal())
+      if (job != nullptr && job->nodes.empty() && !pod.over())
         world_.report(Law::kQueuedHoldsNothing, name + " lives and its job has no place");
       if (job != nullptr && job->finished() && !pod.ended())
         world_.report(Law::kNobodyWaits, name + " lives and its job has ended");
