@@ -182,8 +182,9 @@ inline constexpr Variable kStandby{
     {"Auto", "Disabled"}};
 inline constexpr Variable kCheckpointGrace{
     "PACELINE_CHECKPOINT_GRACE",
-    "Auto: before a pod goes, ranks that call paceline.save_requested() or train by Hugging Face's "
-    "Trainer save at one step, and get SIGTERM then. Disabled: they get SIGTERM at once",
+    "Auto: before a pod goes, ranks that call paceline.save_requested() or train by the Trainer of "
+    "Hugging Face or Lightning save at one step, and get SIGTERM then. Disabled: they get SIGTERM "
+    "at once",
     "Auto",
     {"Auto", "Disabled"}};
 inline constexpr Variable kDiagnosisWindow{
@@ -357,7 +358,7 @@ inline constexpr Variable kCompile{
 inline constexpr Variable kOperators{
     "PACELINE_OPERATORS",
     "Auto: operators of models that the runtime knows are computed by fused code: window attention "
-    "of Swin on GPUs, and the assignment of targets in FCOS3D and SimOTA.",
+    "of Swin and voxels of point clouds on GPUs, and targets of detectors.",
     "Disabled",
     {"Auto", "Disabled"}};
 
