@@ -264,6 +264,7 @@ Outcome Controller::look_after(const JobPtr& job, const std::shared_ptr<JobState
     ++(stale ? counters_.conflicts : counters_.errors);
     note_failure(*state, to_string(error));
     if (!same_job) return {true, std::nullopt};
+    state->write_unknown = false;
     state->latest = std::make_shared<const observe::JobView>(std::move(*view));
     // What was not recorded may no longer do by the next try. While it is unknown whether it was
     // recorded, its room stays taken.
@@ -287,8 +288,10 @@ std::expected<JobPtr, Outcome> Controller::write_status(const JobPtr& job,
       {"status", merge_diff(before, api::write_status(status))}};
   kube::PatchOptions options;
   options.subresource = "status";
+  const std::string body = patch.dump();
+  state->write_unknown = true;
   const auto answer =
-      parts_.api.patch(kube::kTrainingJobs, job->meta.ns, job->meta.name, patch.dump(), options);
+      parts_.api.patch(kube::kTrainingJobs, job->meta.ns, job->meta.name, body, options);
   if (!answer) return std::unexpected(look_after(job, state, answer.error()));
   auto view = observe::project_job(*answer);
   if (!view) return std::unexpected(Outcome{true, std::nullopt});
@@ -297,6 +300,7 @@ std::expected<JobPtr, Outcome> Controller::write_status(const JobPtr& job,
     const std::lock_guard lock(mutex_);
     ++counters_.status_writes;
     state->written_at = parts_.clock.steady();
+    state->write_unknown = false;
     state->latest = written;
     count_phase(*state, status.phase);
     const bool stays = status.placed() && job->status.placed() && status.elastic;

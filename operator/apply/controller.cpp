@@ -111,16 +111,6 @@ void Controller::subscribe() {
   });
 }
 
-void Controller::contain(const std::string& key, const std::exception& error) {
-  const std::lock_guard lock(mutex_);
-  note_internal_error(key, error);
-}
-
-void Controller::note_internal_error(const std::string& key, const std::exception& error) {
-  ++counters_.internal_errors;
-  log_about(key, spdlog::level::err, "internal error: {}; other jobs go on", error.what());
-}
-
 std::shared_ptr<JobState> Controller::state_of(const observe::JobView& job) {
   const auto known = states_.find(job.meta.uid);
   if (known == states_.end())

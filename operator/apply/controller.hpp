@@ -111,6 +111,7 @@ class Controller {
   /// Reads the summaries of running jobs. The operator runs it on threads of its own; a test polls.
   SummaryPoller& summaries() { return poller_; }
   /// Counts and logs an exception that a reconciliation threw: a bug, which must not stop others.
+  /// The job of that key is set aside until a later try succeeds.
   void contain(const std::string& key, const std::exception& error);
 
  private:
@@ -227,7 +228,10 @@ class Controller {
   /// One pass of the scheduler. Returns when another one is due without an event: soon, if the
   /// cache lags too much.
   std::optional<std::chrono::nanoseconds> schedule();
-  void note_internal_error(const std::string& key, const std::exception& error);  // mutex_ is held
+  void note_internal_error(const std::string& key, const std::string& what);  // mutex_ is held
+  /// The scheduler goes on as if the job asked for nothing; what it has stays charged. mutex_ is
+  /// held.
+  void set_aside(JobState& state);
   // mutex_ is held for both
   void note_failure(JobState& state, std::string message) const;
   void note_failure(JobState& state, const Done& done) const;

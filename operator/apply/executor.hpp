@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Executor: runs a batch of independent API calls and returns when all are done. The operator uses
 // a pool of threads that all workers share; it bounds concurrent writes, and the server sets the
-// pace. The simulation runs the calls on the caller's thread.
+// pace. The simulation runs the calls on the caller's thread. An exception of a task is thrown
+// where the batch was given, whichever thread ran the task.
 #pragma once
 
 #include <condition_variable>

@@ -77,6 +77,7 @@ struct JobState {
   std::vector<plan::Need> needs;
   std::string needs_spec;
   std::optional<SteadyTime>
+  bool write_unknown = false;            // whether that write was applied; only its worker uses it
       polled_at;  // the last read of its summary that was answered or asked for
   std::optional<SteadyTime> written_at;  // the last write of its status
   std::optional<SteadyTime> new_since;  // it waits for the scheduler's first word, without a status

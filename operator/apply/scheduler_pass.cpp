@@ -53,8 +53,8 @@ void Controller::SchedulerPass::contain(const observe::JobView& job, Work work) 
     work(job);
   } catch (const std::exception& error) {
     JobState& state = *controller_.state_of(job);
-    controller_.note_internal_error(state.key, error);
-    state.memory.waiting = plan::Waiting{"InternalError", error.what()};
+    controller_.note_internal_error(state.key, error.what());
+    state.memory.waiting = plan::Waiting{plan::kInternalError, error.what()};
     wake_.push_back(state.key);
     failed_.insert(job.meta.uid);
   }
@@ -341,18 +341,6 @@ std::vector<plan::Held> Controller::SchedulerPass::held_by(const observe::JobVie
   return held;
 }
 
-bool Controller::SchedulerPass::note_grow(plan::Memory& memory, const std::string& uid,
-                                          plan::SchedulerOutput& output) {
-  std::optional<std::string> needs;
-  if (const auto grow = output.grow.find(uid); grow != output.grow.end())
-    needs = std::move(grow->second);
-  std::set<std::string>& displaced = output.displaced[uid];
-  if (memory.grow == needs && memory.displaced == displaced) return false;
-  memory.grow = std::move(needs);
-  memory.displaced = std::move(displaced);
-  return true;
-}
-
 void Controller::SchedulerPass::take_answers(plan::SchedulerOutput output) {
   // Meanwhile a job may have been deleted, or may no longer wait.
   const auto waiting_job = [this](const std::string& uid) -> JobState* {
@@ -378,6 +366,8 @@ void Controller::SchedulerPass::take_answers(plan::SchedulerOutput output) {
     plan::Memory& memory = state->memory;
     const bool news = note_grow(memory, uid, output);
     if (!news && memory.waiting == waiting) continue;
+    if (waiting.reason == plan::kInternalError)
+      controller_.note_internal_error(state->key, waiting.message);
     memory.waiting = std::move(waiting);
     wake_.push_back(state->key);
   }

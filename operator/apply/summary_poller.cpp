@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "common/base/log.hpp"
+
 #include "operator/apply/summary_poller.hpp"
 
 #include <algorithm>
+#include <exception>
 
 namespace paceline::apply {
 namespace {
@@ -10,6 +13,18 @@ constexpr std::chrono::nanoseconds kLongestPause = std::chrono::minutes(1);
 constexpr std::chrono::nanoseconds kLook = std::chrono::milliseconds(500);
 /// When a job is due that is read just now.
 constexpr SteadyTime kUnset = SteadyTime::max();
+
+/// nullopt: no answer. So is an exception, which would end a thread that reads other jobs, too.
+std::optional<status::Report> ask(const SummarySource& source, const Launcher& launcher) {
+  try {
+    const auto text = source(launcher);
+    return text ? status::read_report(*text) : std::nullopt;
+  } catch (const std::exception& error) {
+    spdlog::error("internal error: the summary of {}: {}; other jobs go on", launcher.ip,
+                  error.what());
+    return std::nullopt;
+  }
+}
 
 }  // namespace
 
@@ -74,8 +89,7 @@ bool SummaryPoller::poll_one() {
     job->second.busy = true;
     job->second.due = kUnset;
   }
-  const auto text = source_(target.launcher);
-  auto report = text ? status::read_report(*text) : std::nullopt;
+  auto report = ask(source_, target.launcher);
   {
     const std::lock_guard lock(mutex_);
     if (const auto job = jobs_.find(uid); job != jobs_.end()) {

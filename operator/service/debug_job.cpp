@@ -24,7 +24,7 @@ std::string_view what_of(std::string_view reason) {
   if (reason.starts_with("Quota")) return "quota";
   if (reason.starts_with("PriorityClass")) return "priorityClass";
   if (reason == "NodesExcluded") return "excludedNodes";
-  return reason == "InternalError" ? "operator" : "room";
+  return reason == plan::kInternalError ? "operator" : "room";
 }
 
 void add_kueue(ordered_json& list, const plan::KueueSeen& kueue) {

@@ -4,12 +4,13 @@
 //
 // Ownership: entries are immutable and shared; a pointer stays valid after its entry is replaced.
 // Thread-safe: one writer (the reflector), any number of readers. Handlers run on the writer's
-// thread, after the change is visible and without locks held. If a projection fails, the old entry
-// stays, the failure is counted, and the reflector logs the error.
+// thread, after the change is visible and without locks held. If a projection fails or throws, the
+// old entry stays, the failure is counted, and the reflector logs the error.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -155,12 +156,20 @@ class Store final : public ObjectSink, public StoreState {
   using Entries = std::unordered_set<Ptr, Hash, Equal>;
 
   Result<Ptr> project(std::string_view object) {
-    Result<T> value = projection_(object);
+    Result<T> value = read(object);
     if (!value) {
       failed_.fetch_add(1, std::memory_order_relaxed);
       return std::unexpected(value.error());
     }
     return std::make_shared<const T>(std::move(*value));
+  }
+  /// An exception would end the thread that reads all other objects, too.
+  Result<T> read(std::string_view object) const {
+    try {
+      return projection_(object);
+    } catch (const std::exception& error) {
+      return fail(Code::kInternal, Origin::kKube, std::string("internal error: ") + error.what());
+    }
   }
   void index_in(const Ptr& entry) {
     if (!index_) return;

@@ -85,6 +85,18 @@ void Controller::SchedulerPass::want_growth(const observe::JobView& job, int pod
   input_.growing.push_back(std::move(gang));
 }
 
+bool Controller::SchedulerPass::note_grow(plan::Memory& memory, const std::string& uid,
+                                          plan::SchedulerOutput& output) {
+  std::optional<std::string> needs;
+  if (const auto grow = output.grow.find(uid); grow != output.grow.end())
+    needs = std::move(grow->second);
+  std::set<std::string>& displaced = output.displaced[uid];
+  if (memory.grow == needs && memory.displaced == displaced) return false;
+  memory.grow = std::move(needs);
+  memory.displaced = std::move(displaced);
+  return true;
+}
+
 void Controller::SchedulerPass::take_growth(plan::SchedulerOutput output) {
   const auto growing_job = [this](const std::string& uid) -> JobState* {
     const auto state = controller_.states_.find(uid);
@@ -105,6 +117,8 @@ void Controller::SchedulerPass::take_growth(plan::SchedulerOutput output) {
     JobState* state = growing_job(uid);
     if (state == nullptr) continue;
     const bool first = state->memory.no_growth.empty();
+    if (why.reason == plan::kInternalError && state->memory.no_growth != why.message)
+      controller_.note_internal_error(state->key, why.message);
     state->memory.no_growth = std::move(why.message);
     if (note_grow(state->memory, uid, output) || first) wake_.push_back(state->key);
   }

@@ -97,6 +97,9 @@ struct SchedulerInput {
   std::chrono::nanoseconds ageing = std::chrono::hours(1);
 };
 
+/// The reason of a gang about which something was thrown: a bug, which delays no other gang.
+inline constexpr const char* kInternalError = "InternalError";
+
 struct Waiting {
   std::string reason;  // WaitingForRoom, TooLarge, GpuDirectNotReady, QuotaExceeded, Preempting
   std::string message;

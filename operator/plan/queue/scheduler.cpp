@@ -2,6 +2,7 @@
 #include "operator/plan/queue/scheduler.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <set>
 #include <unordered_map>
 
@@ -43,7 +44,7 @@ class Pass {
       const QueuedGang gang = std::move(*next);
       input_.queued.erase(next);
       notes_.order.push_back(gang.id);
-      consider(gang);
+      contain(gang.id, output_.waiting, [&] { consider(gang); });
       if (const auto waiting = output_.waiting.find(gang.id); waiting != output_.waiting.end())
         growth_.consider(gang, waiting->second, held_room_, input_.quotas[gang.ns], output_);
     }
@@ -75,6 +76,16 @@ class Pass {
     for (const auto& [node, amount] : gang.pods) {
       if (const auto it = room_of_.find(node); it != room_of_.end())
         rooms[it->second].free.add(amount);
+    }
+  }
+
+  /// An exception about one gang is the answer to it, and the others go on.
+  void contain(const std::string& id, std::map<std::string, Waiting>& answers, auto work) {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      output_.placements.erase(id);
+      answers.insert_or_assign(id, Waiting{kInternalError, error.what()});
     }
   }
 
@@ -144,16 +155,19 @@ class Pass {
       if (a.priority != b.priority) return a.priority > b.priority;
       return a.created != b.created ? a.created < b.created : a.id < b.id;
     });
-    for (const GrowingGang& gang : input_.growing) {
-      auto& quotas = input_.quotas[gang.ns];
-      auto grown = grow(gang, input_.rooms, stage(input_.rooms), quotas);
-      if (grown) {
-        for (const std::string& node : grown->nodes) growth_.place(node, gang.need.each);
-        output_.grown.emplace(gang.id, std::move(*grown));
-      } else {
-        growth_.consider(pods_to_add(gang), grown.error(), held_room_, quotas, output_);
-        output_.full.emplace(gang.id, std::move(grown.error()));
-      }
+    for (const GrowingGang& gang : input_.growing)
+      contain(gang.id, output_.full, [&] { grow_one(gang); });
+  }
+
+  void grow_one(const GrowingGang& gang) {
+    auto& quotas = input_.quotas[gang.ns];
+    auto grown = grow(gang, input_.rooms, stage(input_.rooms), quotas);
+    if (grown) {
+      for (const std::string& node : grown->nodes) growth_.place(node, gang.need.each);
+      output_.grown.emplace(gang.id, std::move(*grown));
+    } else {
+      growth_.consider(pods_to_add(gang), grown.error(), held_room_, quotas, output_);
+      output_.full.emplace(gang.id, std::move(grown.error()));
     }
   }
 
@@ -208,20 +222,18 @@ class Pass {
     }
   }
 
-  static Ask ask_of(const QueuedGang& gang) {
-    return {gang.needs, gang.pods_per_node, gang.required};
-  }
-
   std::expected<Placement, std::string> search(const QueuedGang& gang, std::vector<Room>& rooms) {
     ++notes_.searches;
-    return place(ask_of(gang), rooms, topology_, allowances_);
+    return place(Ask{gang.needs, gang.pods_per_node, gang.required}, rooms, topology_, allowances_);
   }
 
   bool fits(const QueuedGang& gang, std::vector<Room>& rooms) {
     if (gang.needs.size() == 1) {
       // Of one role it is enough to know how many pods the nodes take.
       ++notes_.searches;
-      return Headroom(ask_of(gang), rooms, topology_, allowances_).enough();
+      return Headroom(Ask{gang.needs, gang.pods_per_node, gang.required}, rooms, topology_,
+                      allowances_)
+          .enough();
     }
     const auto chosen = search(gang, rooms);
     if (chosen) undo(gang, chosen->rooms, rooms);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
 #include <vector>
 
 #include "common/kube/api/json_reader.hpp"
@@ -101,6 +102,20 @@ TEST_F(StoreTest, ObjectThatCannotBeReadLeavesTheOldOne) {
   EXPECT_FALSE(store.apply({WatchEventType::kModified, "{broken"}));
   EXPECT_EQ(store.failed_projections(), 1U);
   EXPECT_TRUE(store.get("n", "a"));
+}
+
+TEST_F(StoreTest, AnExceptionAboutOneObjectHidesNoOther) {
+  Store<Item> picky([](std::string_view object) -> Result<Item> {
+    auto item = project(object);
+    if (item && item->meta.name == "bad") throw std::runtime_error("simulated");
+    return item;
+  });
+  picky.begin_replace();
+  EXPECT_FALSE(picky.add(json("bad", 1)));
+  EXPECT_TRUE(picky.add(json("good", 2)));
+  picky.end_replace(5);
+  EXPECT_EQ(picky.failed_projections(), 1U);
+  EXPECT_TRUE(picky.get("n", "good"));
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "operator/apply/executor.hpp"
+#include "operator/apply/facts/job_facts.hpp"
 #include "operator/metrics.hpp"
 #include "tests/unit/operator/controller_bench.hpp"
 
@@ -185,6 +187,56 @@ TEST(Pass, AnInternalErrorIsCounted) {
   ControllerBench bench;
   bench.controller().contain("default/j", std::runtime_error("simulated"));
   EXPECT_EQ(bench.controller().counters().internal_errors, 1U);
+}
+
+TEST(Pass, AJobThatThrowsWhileAPodOfItIsMissingHoldsNoJobBack) {
+  ControllerBench bench;
+  bench.add_node("n0", 4);
+  bench.add_job("broken");
+  bench.settle();
+  ASSERT_EQ(bench.job("broken")["status"]["phase"], "Running");
+  bench.cluster().erase(kube::kPods, "default", "broken-w-1-0");
+  bench.cluster().set_faults([](const http::Request& request) -> std::optional<kube::Fault> {
+    const bool of_it = request.target.find("broken") != std::string::npos ||
+                       request.body.find("broken") != std::string::npos;
+    if (of_it) throw std::runtime_error("simulated");
+    return std::nullopt;
+  });
+  bench.restart_operator();
+  EXPECT_TRUE(another_starts(bench)) << bench.job("next")["status"].dump(1);
+  EXPECT_GT(bench.controller().counters().internal_errors, 0U);
+  const auto facts = bench.controller().facts("default/broken");
+  ASSERT_TRUE(facts && facts->failure);
+  EXPECT_EQ(facts->failure->message, "internal error: simulated");
+
+  bench.cluster().set_faults({});
+  bench.advance(std::chrono::minutes(10));
+  EXPECT_EQ(bench.pods("broken").size(), 2U) << bench.job("broken")["status"].dump(1);
+}
+
+TEST(Pass, AJobThatThrowsWhileItWaitsReservesNoNodes) {
+  ControllerBench bench;
+  bench.add_node("n0", 4);
+  bench.add_job("runs");
+  bench.settle();
+  json spec = cpus_of_each("1");
+  spec["roles"][0]["replicas"] = 4;
+  bench.add_job("broken", spec);
+  bench.settle();
+  ASSERT_EQ(bench.job("broken")["status"]["phase"], "Queued");
+  bench.controller().contain("default/broken", std::runtime_error("simulated"));
+  EXPECT_TRUE(another_starts(bench)) << bench.job("next")["status"].dump(1);
+}
+
+TEST(PoolExecutor, AnExceptionOfATaskReachesTheCallerOfItsBatch) {
+  PoolExecutor pool(2);
+  std::atomic<int> done = 0;
+  const Executor::Task counts = [&] { ++done; };
+  const Executor::Task throws = [] { throw std::runtime_error("simulated"); };
+  EXPECT_THROW(pool.run({counts, throws, counts}), std::runtime_error);
+  EXPECT_EQ(done, 2) << "the rest of the batch is done all the same";
+  pool.run({counts, counts});
+  EXPECT_EQ(done, 4);
 }
 
 TEST(Gauge, KnowsTheJobsOfAnEarlierOperator) {

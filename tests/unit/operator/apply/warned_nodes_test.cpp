@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "common/contract/warnings.hpp"
 #include "operator/apply/summary_poller.hpp"
@@ -140,6 +141,24 @@ TEST(SummaryPoller, TellsAWarningBeforeItReadsOtherJobs) {
   poller.watch("c", {{"c", 1, "token", {"n0"}}, {}});
   EXPECT_TRUE(poller.poll_one());
   EXPECT_EQ(asked, Names{"c"}) << "each silent launcher takes a second or two";
+}
+
+TEST(SummaryPoller, AnExceptionAboutOneJobIsNoAnswerAndOthersAreRead) {
+  const ManualClock clock;
+  Names told;
+  SummaryPoller poller(
+      clock,
+      [](const Launcher& launcher) -> Result<std::string> {
+        if (launcher.ip == "a") throw std::runtime_error("simulated");
+        return R"({"version": 1, "phase": "Running"})";
+      },
+      [&](const std::string& job, const std::optional<status::Report>&) { told.push_back(job); });
+  for (const char* job : {"a", "b"})
+    poller.watch(job, {{job, 1, "token", {}}, std::chrono::seconds(15)});
+  EXPECT_TRUE(poller.poll_one());
+  EXPECT_TRUE(poller.poll_one());
+  EXPECT_EQ(told, Names{"b"});
+  EXPECT_FALSE(poller.poll_one());
 }
 
 TEST(WarnedNodes, ACordonReachesTheLauncherAtOnceAndStopsNothing) {

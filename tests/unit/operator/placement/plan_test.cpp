@@ -93,6 +93,17 @@ TEST(Scheduler, AGangHasSlotsWhereAllOfItHasThemAndElseCopies) {
   EXPECT_TRUE(schedule(mixed.input).slotted.empty());
 }
 
+TEST(Scheduler, AnExceptionAboutOneGangIsItsAnswerAndNoOthers) {
+  Fleet fleet({node("a", 4)});
+  fleet.queue("broken", -1, 1, 0, 5);  // so many pods fit into no list
+  fleet.input.queued.front().by_other = true;
+  fleet.queue("next", 2, 1);
+  const auto output = schedule(fleet.input);
+  EXPECT_EQ(output.waiting.at("broken").reason, kInternalError);
+  EXPECT_FALSE(output.placements.contains("broken"));
+  EXPECT_EQ(output.placements.at("next").size(), 2U);
+}
+
 TEST(Scheduler, WholeGangOrNothing) {
   Fleet fleet({node("a", 4), node("b", 4)});
   fleet.queue("fits", 2, 3);
