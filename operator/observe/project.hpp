@@ -2,10 +2,10 @@
 // What all projections share: from an object's JSON to a view of it. Within operator/observe only.
 #pragma once
 
-#include <algorithm>
 #include <string>
 #include <string_view>
 
+#include "common/base/excerpt.hpp"
 #include "common/kube/api/json_reader.hpp"
 
 namespace paceline::observe {
@@ -14,15 +14,6 @@ using kube::text;
 
 inline std::string_view text(const kube::Json& value) {
   return kube::text(simdjson::simdjson_result<kube::Json>(kube::Json(value)));
-}
-
-/// At most so many bytes of the text, and no part of a character: JSON cannot hold that, so no
-/// status that quotes it could be written.
-inline std::string excerpt(std::string_view whole, std::size_t most = 512) {
-  std::size_t end = std::min(whole.size(), most);
-  while (end > 0 && end < whole.size() && (static_cast<unsigned char>(whole[end]) & 0xC0U) == 0x80U)
-    --end;
-  return std::string(whole.substr(0, end));
 }
 
 /// A view with the object's metadata; `fill(const Json&, T&)` reads the rest. Fails if the text is

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "common/base/excerpt.hpp"
+
 namespace paceline::status {
 namespace {
 
@@ -11,11 +13,10 @@ constexpr std::size_t kMaxMessage = 4096;
 }  // namespace
 
 std::string shortened(std::string message) {
-  if (message.size() <= kMaxMessage) return message;
-  std::size_t end = kMaxMessage - 3;
-  while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0U) == 0x80U) --end;
-  message.resize(end);
-  return message + "…";
+  constexpr std::string_view kMore = "…";
+  const bool fits = message.size() <= kMaxMessage;
+  message = excerpt(message, fits ? kMaxMessage : kMaxMessage - kMore.size());
+  return fits ? message : message.append(kMore);
 }
 
 void set_condition(api::JobStatus& status, std::string_view type, bool value,

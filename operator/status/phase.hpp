@@ -29,7 +29,8 @@ inline constexpr std::string_view kFailed = "Failed";
 /// ending, not starting.
 inline constexpr std::string_view kCompleting = "Completing";
 
-/// The message, or its first 4 KiB: the API server takes no status with a longer one.
+/// The message, or its first 4 KiB: the API server takes no status with a longer one. Bytes that
+/// are not UTF-8 are replaced, since it takes none with those either.
 std::string shortened(std::string message);
 
 /// Sets a condition. Its time changes only when its status does. Terminal conditions that are True

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/base/duration.hpp"
+#include "common/base/excerpt.hpp"
 #include "common/base/timestamp.hpp"
 #include "operator/status/goodput.hpp"
 
@@ -26,13 +27,7 @@ const json& child(const json& object, const char* key) {
 std::string text(const json& object, const char* key, std::size_t max) {
   const json& value = child(object, key);
   if (!value.is_string()) return "";
-  std::string string = value.get<std::string>();
-  if (string.size() > max) {
-    std::size_t end = max;
-    while (end > 0 && (static_cast<unsigned char>(string[end]) & 0xC0U) == 0x80U) --end;
-    string.resize(end);
-  }
-  return string;
+  return excerpt(value.get_ref<const std::string&>(), max);
 }
 
 std::optional<double> real(const json& object, const char* key) {

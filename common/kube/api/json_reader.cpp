@@ -4,6 +4,8 @@
 #include <charconv>
 #include <memory>
 
+#include "common/base/excerpt.hpp"
+
 namespace paceline::kube {
 namespace {
 
@@ -34,9 +36,9 @@ Result<Json> parse(std::string_view bytes) {
   Json element;
   if (const auto error = parser->parse(bytes.data(), bytes.size()).get(element);
       error != simdjson::SUCCESS) {
-    return fail(Code::kInvalid, Origin::kProtocol,
-                std::string("not JSON (") + simdjson::error_message(error) +
-                    "): " + std::string(bytes.substr(0, 128)));
+    return fail(
+        Code::kInvalid, Origin::kProtocol,
+        std::string("not JSON (") + simdjson::error_message(error) + "): " + excerpt(bytes, 128));
   }
   return element;
 }

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "common/base/excerpt.hpp"
 #include "common/kube/api/json_reader.hpp"
 
 namespace paceline::kube {
@@ -43,8 +44,7 @@ Error error_of(int http_status, std::string_view body, std::string_view what) {
   // Older servers answer 500 with this reason; newer ones have the code "Expired".
   const bool expired = reason == "Expired" || reason == "Gone";
   if (message.empty())
-    message = "HTTP " + std::to_string(http_status) +
-              (body.empty() ? "" : ": " + std::string(body.substr(0, 512)));
+    message = "HTTP " + std::to_string(http_status) + (body.empty() ? "" : ": " + excerpt(body));
   Error error{expired ? Code::kGone : code_of(http_status, reason), Origin::kKube,
               std::string(what) + ": " + message, false};
   error.retry = error.code == Code::kExhausted || error.code == Code::kTimeout ||

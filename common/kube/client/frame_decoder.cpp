@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "common/base/excerpt.hpp"
 #include "common/kube/api/json_reader.hpp"
 #include "common/kube/api/status_error.hpp"
 
@@ -60,8 +61,7 @@ Result<bool> FrameDecoder::event(std::string_view line, const WatchHandler& hand
   }();
   const simdjson::padded_string padded(line);
   const auto bad = [&] {
-    return fail(Code::kInvalid, Origin::kProtocol,
-                "not a watch event: " + std::string(line.substr(0, 128)));
+    return fail(Code::kInvalid, Origin::kProtocol, "not a watch event: " + excerpt(line, 128));
   };
   simdjson::ondemand::document document;
   if (parser.iterate(padded).get(document) != simdjson::SUCCESS) return bad();

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/base/excerpt.hpp"
 #include "common/base/timestamp.hpp"
 
 namespace paceline::kube {
@@ -21,14 +22,6 @@ constexpr std::chrono::minutes kSeriesEnd{6};
 constexpr std::chrono::seconds kSeriesWrite{30};
 constexpr std::chrono::seconds kRetry{2};
 constexpr std::chrono::minutes kPatience{10};
-
-std::string cut(std::string text, std::size_t limit) {
-  if (text.size() <= limit) return text;
-  // Never cut inside a UTF-8 character.
-  while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xC0) == 0x80) --limit;
-  text.resize(limit);
-  return text;
-}
 
 }  // namespace
 
@@ -86,18 +79,18 @@ void EventRecorder::record(const EventNote& note) {
                 static_cast<unsigned long long>(clock_.wall().time_since_epoch().count()),
                 static_cast<unsigned long long>(++sequence_));
   const std::string ns = note.regarding.ns.empty() ? "default" : note.regarding.ns;
-  const std::string name = cut(note.regarding.name, 200) + suffix;
+  const std::string name = excerpt(note.regarding.name, 200) + suffix;
   const nlohmann::json event = {
       {"apiVersion", kEvents.api_version()},
       {"kind", kEvents.kind},
       {"metadata", {{"name", name}, {"namespace", ns}}},
       {"eventTime", format_micro_time(clock_.wall())},
       {"reportingController", controller_},
-      {"reportingInstance", cut(instance_, 128)},
-      {"action", cut(note.action, 128)},
-      {"reason", cut(note.reason, 128)},
+      {"reportingInstance", excerpt(instance_, 128)},
+      {"action", excerpt(note.action, 128)},
+      {"reason", excerpt(note.reason, 128)},
       {"type", note.warning ? "Warning" : "Normal"},
-      {"note", cut(note.note, kMaxNote)},
+      {"note", excerpt(note.note, kMaxNote)},
       {"regarding",
        {{"apiVersion", note.regarding.api_version},
         {"kind", note.regarding.kind},

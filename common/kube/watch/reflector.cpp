@@ -9,6 +9,7 @@
 #include <random>
 #include <utility>
 
+#include "common/base/excerpt.hpp"
 #include "common/kube/api/json_reader.hpp"
 #include "common/kube/api/object_version.hpp"
 
@@ -28,8 +29,7 @@ Result<Page> take_page(std::string_view bytes, const std::function<void(std::str
   simdjson::ondemand::object list;
   if (parser.iterate(padded).get(document) != simdjson::SUCCESS ||
       document.get_object().get(list) != simdjson::SUCCESS) {
-    return fail(Code::kInvalid, Origin::kProtocol,
-                "not a list: " + std::string(bytes.substr(0, 128)));
+    return fail(Code::kInvalid, Origin::kProtocol, "not a list: " + excerpt(bytes, 128));
   }
   Page page;
   for (auto field : list) {

@@ -7,6 +7,7 @@
 
 #include "common/base/timestamp.hpp"
 #include "operator/apply/controller.hpp"
+#include "operator/status/phase.hpp"
 
 namespace paceline::apply {
 
@@ -17,13 +18,15 @@ json status_of(const observe::ProfileView& profile, WallTime now) {
   json condition = {{"type", "Valid"},
                     {"status", valid ? "True" : "False"},
                     {"reason", valid ? "Valid" : "InvalidSpec"},
-                    {"message", valid ? "jobs can use it" : api::to_error(profile.errors).message},
+                    {"message", valid ? "jobs can use it"
+                                      : status::shortened(api::to_error(profile.errors).message)},
                     {"lastTransitionTime", format_time(now)},
                     {"observedGeneration", profile.generation}};
   const json stored = profile.status.is_object() ? profile.status : json::object();
   for (const json& before : stored.value("conditions", json::array())) {
-    if (before.value("type", "") == "Valid" &&
-        before.value("status", json()) == condition["status"])
+    if (before.is_object() && before.value("type", json()) == "Valid" &&
+        before.value("status", json()) == condition["status"] &&
+        before.contains("lastTransitionTime"))
       condition["lastTransitionTime"] = before["lastTransitionTime"];
   }
   return {{"observedGeneration", profile.generation}, {"conditions", json::array({condition})}};

@@ -5,6 +5,7 @@
 // counts as new.
 #include <algorithm>
 
+#include "common/base/excerpt.hpp"
 #include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
@@ -26,14 +27,6 @@ bool is_plausible(const api::ExcludedNode& node, WallTime now) {
 
 bool counts(const api::ExcludedNode& node, WallTime now) {
   return is_plausible(node, now) && node.until + (node.until - node.since) > now;
-}
-
-std::string cut(const std::string& message) {
-  std::size_t end = std::min(message.size(), kMessageBytes);
-  while (end < message.size() && end > 0 &&
-         (static_cast<unsigned char>(message[end]) & 0xC0U) == 0x80U)
-    --end;
-  return message.substr(0, end);
 }
 
 }  // namespace
@@ -61,7 +54,8 @@ bool exclude_node(Planner& planner, const ReplicaState& state) {
   const int count = known == record.end() ? 1 : known->count + 1;
   if (known != record.end()) record.erase(known);
   const WallTime since = std::chrono::floor<std::chrono::seconds>(planner.now());
-  record.push_back({state.node, cut(state.judgement.message), since, since + length(count), count});
+  record.push_back({state.node, excerpt(state.judgement.message, kMessageBytes), since,
+                    since + length(count), count});
   if (record.size() > kNodesOnRecord) record.erase(record.begin());
   return true;
 }

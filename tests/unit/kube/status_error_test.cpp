@@ -32,5 +32,17 @@ TEST(StatusError, MessageIsTheServersOwnAndNamesTheCall) {
   EXPECT_LT(error_of(502, std::string(100000, 'x'), "GET /").message.size(), 1000U);
 }
 
+TEST(StatusError, QuotesWhatAStatusCanHold) {
+  // A proxy answers with a page of its own, in its own encoding.
+  EXPECT_EQ(error_of(502,
+                     "passerelle d\xe9"
+                     "faillante",
+                     "GET /")
+                .message,
+            "GET /: HTTP 502: passerelle d?faillante");
+  const std::string cut = error_of(502, std::string(511, 'x') + "é", "GET /").message;
+  EXPECT_EQ(cut, "GET /: HTTP 502: " + std::string(511, 'x'));
+}
+
 }  // namespace
 }  // namespace paceline::kube

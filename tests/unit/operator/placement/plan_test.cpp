@@ -410,5 +410,12 @@ TEST(Phase, OneFunctionOfTheConditions) {
   EXPECT_TRUE(status.is_true(status::kFailed)) << "terminal conditions never revert";
 }
 
+TEST(Phase, AMessageInAnotherEncodingCanBeWritten) {
+  api::JobStatus status;
+  status::set_condition(status, status::kPlaced, false, "CreateRefused", "refus\xe9", {});
+  EXPECT_EQ(status.find(status::kPlaced)->message, "refus?");
+  EXPECT_NO_THROW((void)api::write_status(status).dump());
+}
+
 }  // namespace
 }  // namespace paceline::plan
