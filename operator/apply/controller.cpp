@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "common/contract/labels.hpp"
 #include "operator/apply/facts/job_facts.hpp"
 #include "operator/apply/kueue/workload.hpp"
 #include "operator/plan/job_plan.hpp"
@@ -194,7 +193,8 @@ Outcome Controller::reconcile_job(const std::string& key) {
     state = state_of(*cached);
     state->memory.unseen_nodes.clear();
     job = newest(cached, *state);
-    count_phase(*state, job->status.phase);  // of jobs that an earlier operator wrote last
+    // Jobs that an earlier operator wrote last are counted as well, and no other manager's.
+    count_phase(*state, job->of_other_manager() ? "" : job->status.phase);
     if (parts_.stores.pods.resource_version() < state->pods_version) return {false, kCacheWait};
   }
   // Also a write that was applied although its answer was lost.
@@ -203,7 +203,7 @@ Outcome Controller::reconcile_job(const std::string& key) {
   const auto placeholders = parts_.stores.pods.by_index(observe::placeholder_index(job->meta.uid));
   watch_summary(job, state, pods);
   // Launchers gather by the Service and the Secret, which nothing watches.
-  const bool ours = job->errors.empty() && job->job.spec.managed_by == contract::kManagedBy;
+  const bool ours = job->errors.empty() && !job->of_other_manager();
   const bool gathers = ours && job->status.placed() && !job->status.finished() &&
                        job->status.is_true("Placed") && !job->status.is_true("Running") &&
                        !job->job.metadata.deleting;

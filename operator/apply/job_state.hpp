@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "common/base/clock.hpp"
-#include "common/contract/labels.hpp"
 #include "operator/apply/actuator.hpp"
 #include "operator/apply/volumes.hpp"
 #include "operator/apply/warnings/warned_nodes.hpp"
@@ -31,8 +30,7 @@ using JobPtr = std::shared_ptr<const observe::JobView>;
 /// Whether this operator creates the pods that a placement on record lacks. Nobody does for a job
 /// that is deleted, and another manager's job may show the nodes of another cluster.
 inline bool is_tended(const observe::JobView& job) {
-  const bool ours = !job.errors.empty() || job.job.spec.managed_by == contract::kManagedBy;
-  return ours && !job.job.metadata.deleting;
+  return !job.of_other_manager() && !job.job.metadata.deleting;
 }
 
 /// What the last plan decided, for people.
@@ -77,9 +75,9 @@ struct JobState {
   std::vector<plan::Need> needs;
   std::string needs_spec;
   std::optional<SteadyTime>
-  bool write_unknown = false;            // whether that write was applied; only its worker uses it
       polled_at;  // the last read of its summary that was answered or asked for
   std::optional<SteadyTime> written_at;  // the last write of its status
+  bool write_unknown = false;            // whether that write was applied; only its worker uses it
   std::optional<SteadyTime> new_since;  // it waits for the scheduler's first word, without a status
   std::optional<SteadyTime> quota_full_since;  // it has a place, and the quota's status no room
   std::optional<SteadyTime> looked_at;         // a pass was asked for because its plan looks again

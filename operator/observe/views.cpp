@@ -388,6 +388,10 @@ Result<JobView> project_job(std::string_view json) {
         it != metadata.end() && it->is_number_integer())
       view->job.metadata.generation = it->get<std::int64_t>();
     view->job.metadata.deleting = metadata.contains("deletionTimestamp");
+    const nlohmann::json spec = document.value("spec", nlohmann::json());
+    const auto manager = spec.find("managedBy");
+    if (manager != spec.end() && manager->is_string())
+      view->job.spec.managed_by = manager->get<std::string>();
   }
   return view;
 }

@@ -19,6 +19,7 @@
 
 #include "common/base/clock.hpp"
 #include "common/base/error.hpp"
+#include "common/contract/labels.hpp"
 #include "common/failure/rules.hpp"
 #include "common/kube/api/object_meta.hpp"
 #include "operator/api/field_error.hpp"
@@ -161,10 +162,17 @@ struct FabricView {
 
 struct JobView {
   kube::ObjectMeta meta;
-  api::TrainingJob job;     // metadata is always set; spec only if there are no errors
+  // Metadata and spec.managedBy are always set, the rest of spec only if there are no errors.
+  api::TrainingJob job;
   api::FieldErrors errors;  // from schema and cluster rules
   std::string fingerprint;  // api::fingerprint; empty if there are errors
   api::JobStatus status;
+
+  /// Another controller reconciles it. Also known of a job whose spec has errors.
+  bool of_other_manager() const {
+    const std::string& manager = job.spec.managed_by;
+    return !manager.empty() && manager != contract::kManagedBy;
+  }
 };
 
 /// Where a store of pods finds the gang of a job, and where its placeholders.

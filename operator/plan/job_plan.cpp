@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "common/contract/labels.hpp"
 #include "operator/plan/policies/policies.hpp"
 
 namespace paceline::plan {
@@ -51,7 +50,7 @@ Plan plan_job(const Observed& observed) {
     planner.out.status = observed.job.status;
     return std::move(planner.out);
   }
-  if (observed.job.errors.empty() && job.spec.managed_by != contract::kManagedBy) {
+  if (observed.job.of_other_manager()) {
     planner.out.status = observed.job.status;
     return std::move(planner.out);
   }

@@ -53,11 +53,13 @@ ordered_json waits_for(const apply::JobFacts& facts, WallTime now) {
   ordered_json list = ordered_json::array();
   const observe::JobView& job = *facts.job;
   const plan::Memory& memory = facts.memory;
-  if (job.status.finished() || !job.errors.empty()) return list;
-  if (const std::string& manager = job.job.spec.managed_by; manager != contract::kManagedBy) {
-    list.push_back(wait_for("manager", "ManagedBy", "spec.managedBy names " + manager));
+  if (job.status.finished()) return list;
+  if (job.of_other_manager()) {
+    list.push_back(
+        wait_for("manager", "ManagedBy", "spec.managedBy names " + job.job.spec.managed_by));
     return list;
   }
+  if (!job.errors.empty()) return list;
   if (!memory.no_replacement_node.empty())
     list.push_back(wait_for("replacementNode", "Replacing", memory.no_replacement_node));
   if (const auto& elastic = job.status.elastic; elastic && !elastic->message.empty()) {

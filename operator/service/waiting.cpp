@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "common/contract/labels.hpp"
-
 namespace paceline {
 
 Waiting waiting_jobs(const std::vector<std::shared_ptr<const observe::JobView>>& jobs) {
@@ -12,7 +10,7 @@ Waiting waiting_jobs(const std::vector<std::shared_ptr<const observe::JobView>>&
   std::map<std::string, std::int64_t> totals;
   for (const auto& job : jobs) {
     const api::JobStatus& status = job->status;
-    const bool ours = job->errors.empty() && job->job.spec.managed_by == contract::kManagedBy;
+    const bool ours = job->errors.empty() && !job->of_other_manager();
     const bool is_new = status.phase.empty();
     if (!ours || (status.phase != "Queued" && !is_new)) continue;
     const std::string queue = api::queue_of(job->job);

@@ -258,5 +258,23 @@ TEST(Gauge, KnowsTheJobsOfAnEarlierOperator) {
   EXPECT_EQ(now(), jobs);
 }
 
+TEST(Gauge, LeavesOutJobsOfOtherManagers) {
+  ControllerBench bench;
+  const json theirs = {{"managedBy", "example.com/other"}};
+  bench.add_job("theirs", theirs);
+  bench.cluster().poke(kube::kTrainingJobs, "default", "theirs",
+                       R"({"status":{"phase":"Running"}})");
+  bench.settle();
+  const auto counted = [&] {
+    std::int64_t sum = 0;
+    for (const auto& [phase, jobs] : bench.controller().counters().jobs_by_phase) sum += jobs;
+    return sum;
+  };
+  EXPECT_EQ(counted(), 0);
+  bench.restart_operator();
+  bench.settle();
+  EXPECT_EQ(counted(), 0);
+}
+
 }  // namespace
 }  // namespace paceline::apply

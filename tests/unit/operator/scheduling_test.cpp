@@ -39,6 +39,16 @@ TEST(Scheduling, AWrongTypeInATemplateStopsItsOwnJobOnly) {
   }
 }
 
+TEST(Scheduling, AnInvalidJobOfAnotherManagerIsLeftAlone) {
+  ControllerBench bench;
+  json spec = role(1, {{"securityContext", json::array({1})}});
+  spec["managedBy"] = "example.com/other";
+  bench.add_job("theirs", spec);
+  bench.settle();
+  bench.advance(std::chrono::seconds(2));
+  EXPECT_FALSE(bench.job("theirs").contains("status")) << bench.job("theirs")["status"].dump(1);
+}
+
 TEST(Scheduling, ARefusedJobNeitherWaitsInTheQueueNorEvicts) {
   ControllerBench bench;
   bench.add_node("n0", 2);
