@@ -79,7 +79,7 @@ bool is_blocked(const Judgement& judgement) {
 
 bool is_live(const observe::PodView& pod) {
   // A container that ended does not run again (restartPolicy Never), even while sidecars run.
-  return !pod.terminal() && !(pod.gang && pod.gang->trainer == TrainerState::kTerminated);
+  return !pod.over() && !(pod.gang && pod.gang->trainer == TrainerState::kTerminated);
 }
 
 Judgement judge(const observe::PodView* pod) {

@@ -73,16 +73,17 @@ void unplace_unbound(Planner& planner, const ReplicaState& unbound) {
   planner.out.bind_refusal = std::move(refusal);
 }
 
-/// A pod that was never on a node goes at once. If one has ended and goes on being deleted, a
+/// A pod that was never on a node goes at once. If one is over and goes on being deleted, a
 /// finalizer keeps its name, so the gang gets others.
 bool gives_up_a_name(Planner& planner, const std::vector<ReplicaState>& replicas) {
   const auto kept = std::ranges::find_if(replicas, [](const ReplicaState& state) {
-    return state.pod != nullptr && state.pod->terminal() && state.pod->deleting;
+    return state.pod != nullptr && state.pod->over() && state.pod->deleting;
   });
   if (kept == replicas.end()) return false;
-  planner.unplace("CreateRefused",
-                  "pod " + kept->pod_name + " ended before it started, and a finalizer keeps it",
-                  true);
+  planner.unplace(
+      "CreateRefused",
+      "pod " + kept->pod_name + " ended or was deleted before it started, and a finalizer keeps it",
+      true);
   return true;
 }
 

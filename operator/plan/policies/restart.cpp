@@ -77,6 +77,8 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
     if (alone && is_refused(planner, state)) continue;
     if (state.pod && is_paid_for(planner, state)) {
       planner.remove(*state.pod);  // again: the first request may have failed
+      // A finalizer may keep it for long.
+      if (state.pod->over()) loss.replicas.push_back(&state);
       continue;
     }
     if (alone && left_out(planner, state.replica)) {
@@ -228,7 +230,7 @@ void replace(Planner& planner, const std::vector<ReplicaState*>& lost,
     planner.set_incarnation(state->replica, incarnation);
     if (state->pod) planner.remove(*state->pod);
     // The trainer ended but a sidecar runs: wait until the whole pod is gone.
-    if (state->pod && !state->pod->terminal()) continue;
+    if (state->pod && !state->pod->over()) continue;
     planner.out.creates.push_back({state->replica.node_rank, incarnation,
                                    nodes[static_cast<std::size_t>(state->replica.node_rank)],
                                    false});

@@ -44,6 +44,16 @@ TEST_F(OpenGang, IsCompletedByTheNextOperator) {
   EXPECT_FALSE(bench.pod(1).gated);
 }
 
+TEST_F(OpenGang, ReplacesAPodThatIsDeletedBeforeItIsBoundAndThatAFinalizerKeeps) {
+  place();
+  bench.pod(1).unbound = true;
+  bench.pod(1).deleting = true;
+  bench.pod(1).lingers = true;
+  bench.settle();
+  EXPECT_EQ(bench.pod_names(), (std::vector<std::string>{"j-w-0-0", "j-w-1-0", "j-w-1-1"}));
+  EXPECT_EQ(bench.status().restarts, 0);
+}
+
 TEST_F(OpenGang, IsTakenBackIfOnePodIsRefused) {
   place();
   bench.pods.erase("j-w-1-0");

@@ -58,6 +58,18 @@ TEST(Recovery, AGatedPodThatEndedAndThatAFinalizerKeepsHoldsNoGangBack) {
   EXPECT_EQ(bench.pod_names(), (std::vector<std::string>{"j-w-0-1", "j-w-1-0", "j-w-1-1"}));
 }
 
+TEST(Recovery, AGatedPodThatIsDeletedAndThatAFinalizerKeepsHoldsNoGangBack) {
+  JobBench bench;
+  bench.memory.admission = {"n0", "n1"};
+  bench.step();
+  bench.memory.admission.reset();
+  ASSERT_TRUE(bench.pod(1).gated);
+  bench.pod(1).deleting = true;
+  bench.pod(1).lingers = true;
+  bench.settle();
+  EXPECT_EQ(bench.status().reason, "CreateRefused");
+}
+
 TEST(Recovery, AnImageThatCannotBePulledCostsNoRestartAndIsNamed) {
   JobBench bench(nlohmann::json{{"failurePolicy", {{"maxRestarts", 0}}}});
   bench.run();

@@ -254,6 +254,19 @@ TEST_F(AloneTest, AReplacementThatIsNotBoundCostsNoFurtherDisruption) {
   }
 }
 
+TEST_F(AloneTest, AReplacementThatIsNotBoundHoldsNoSuccessorBackIfAFinalizerKeepsIt) {
+  bench.pods.erase("j-w-0-0");
+  bench.settle();
+  bench.pod(1).unbound = true;
+  bench.pod(1).lingers = true;
+  bench.advance(minutes(3));
+  EXPECT_TRUE(runs_through());
+  EXPECT_EQ(bench.pod(1).incarnation, 2);
+  EXPECT_EQ(bench.pod(1).node, "spare");
+  EXPECT_TRUE(bench.pods.at("j-w-0-1").deleting) << "it is still there";
+  EXPECT_EQ(bench.status().disruptions, 1) << "of the loss before it";
+}
+
 TEST_F(AloneTest, APodThatLacksWhatTheJobRequiresIsReplacedElsewhere) {
   bench.end(3, 67, {{"version", 1}, {"verdict", "PreflightFailed"}, {"message", "no GPU"}});
   EXPECT_TRUE(runs_through());
