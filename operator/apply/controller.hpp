@@ -93,7 +93,7 @@ struct Counters {
 /// Objects of one kind that ask for nodes, which nobody has answered.
 struct Unanswered {
   int times = 0;       // since one was answered
-  SteadyTime until{};  // jobs ask in other ways
+  SteadyTime until{};  // jobs ask in other ways, unless the operator's settings name this one
 };
 
 struct JobFacts;  // facts/job_facts.hpp

@@ -60,10 +60,19 @@ void Controller::note_unanswered(api::Provision kind) {
   const SteadyTime now = parts_.clock.steady();
   Unanswered& mark = unanswered_[kind];
   if (now < mark.until) return;  // another job has asked at the same time
-  const auto pause = kUnansweredPause * (1 << std::min(mark.times++, kMostDoublings));
+  // Said once. An answer forgets it, so a later silence is said again.
+  const bool is_news = mark.times++ == 0;
+  if (actuator_.settings().provision != api::Provision::kAuto) {
+    if (is_news)
+      spdlog::warn("nobody answers {}s; jobs ask in no other way, since --provision names this one",
+                   api::to_string(kind));
+    return;
+  }
+  const auto pause = kUnansweredPause * (1 << std::min(mark.times - 1, kMostDoublings));
   mark.until = now + pause;
-  spdlog::warn("nobody answers {}s; other ways are tried for {}", api::to_string(kind),
-               format_duration(pause));
+  if (is_news)
+    spdlog::warn("nobody answers {}s; other ways are tried for {}, and longer each time",
+                 api::to_string(kind), format_duration(pause));
   parts_.enqueue(kScheduleKey);
 }
 

@@ -118,6 +118,11 @@ void ControllerBench::restart_operator() {
   operator_ = std::make_unique<Operator>(*this);
 }
 
+void ControllerBench::restart_operator(api::Provision provision) {
+  settings_.provision = provision;
+  restart_operator();
+}
+
 void ControllerBench::upgrade_operator(const std::string& runtime_image) {
   settings_.runtime_image = runtime_image;
   restart_operator();

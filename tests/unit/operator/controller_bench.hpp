@@ -38,6 +38,8 @@ class ControllerBench {
   void settle();
   void advance(std::chrono::nanoseconds by);
   void restart_operator();
+  /// With another way in which jobs ask for nodes, if they say none themselves.
+  void restart_operator(api::Provision provision);
   /// A newer operator takes over, which brings another runtime.
   void upgrade_operator(const std::string& runtime_image);
   /// The pod's trainer runs.

@@ -389,6 +389,28 @@ TEST(NodeRequests, AutoAsksAgainEverLessOftenUntilSomebodyAnswers) {
   EXPECT_EQ(all(bench, kRequests)[0]["metadata"]["uid"], uid);
 }
 
+/// How often the text has the words.
+int count(const std::string& text, const std::string& words) {
+  int found = 0;
+  for (auto at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) ++found;
+  return found;
+}
+
+TEST(NodeRequests, ThatNobodyAnswersIsLoggedOnce) {
+  for (const api::Provision way : {api::Provision::kAuto, api::Provision::kProvisioningRequest}) {
+    testing::internal::CaptureStdout();
+    ControllerBench bench;
+    bench.restart_operator(way);
+    serve(bench, "provisioningrequests", "");
+    bench.add_job("j", asks_by("Auto"));
+    bench.settle();
+    bench.advance(seconds(6));
+    for (int i = 0; i < 120; ++i) bench.advance(seconds(16));
+    const std::string logged = testing::internal::GetCapturedStdout();
+    EXPECT_EQ(count(logged, "nobody answers"), 1) << logged;
+  }
+}
+
 TEST(NodeRequests, AnAnswerToOneJobLetsAllAsk) {
   ControllerBench bench;
   serve(bench, "provisioningrequests", "");
