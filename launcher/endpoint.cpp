@@ -96,18 +96,31 @@ void put_flops(telemetry::TextSink& sink, const telemetry::Labels& job,
   sink.value(job, *share);
 }
 
+std::vector<std::string> names_in(JsonFields& fields, std::string_view key) {
+  std::vector<std::string> names;
+  for (const auto& name : fields.array(key, contract::kMostWarnedNodes)) {
+    if (!name.is_string() || name.get_ref<const std::string&>().size() > kLongestName) {
+      fields.note(key, "has a name that is no text of at most 253 characters");
+      break;
+    }
+    names.push_back(printable(name.get<std::string>()));
+  }
+  return names;
+}
+
 summary::HttpAnswer take_warning(const EndpointState& state, const std::string& body) {
   if (!state.warn) return refusal(404, "only the launcher of node rank 0 takes warnings: ask it");
   const auto object = nlohmann::json::parse(body, nullptr, false);
   std::string problem;
-  std::vector<std::string> nodes;
   JsonFields fields(object, problem);
-  for (const auto& node : fields.array("nodes", contract::kMostWarnedNodes)) {
-    if (!node.is_string() || node.get_ref<const std::string&>().size() > kLongestName)
-      return refusal(400, "nodes: give names of nodes, each of at most 253 characters");
-    nodes.push_back(printable(node.get<std::string>()));
-  }
+  std::vector<std::string> nodes = names_in(fields, "nodes");
+  std::vector<std::string> tainted;  // an earlier operator says nothing of these
+  if (fields.find("tainted") != nullptr) tainted = names_in(fields, "tainted");
   if (!problem.empty()) return refusal(400, problem);
+  // The gang knows a warning by its name. This is another one, so the ranks save once more.
+  for (std::string& node : nodes) {
+    if (std::ranges::find(tainted, node) != tainted.end()) node += " (tainted)";
+  }
   state.warn(nodes);
   return {200, "application/json", "{}\n"};
 }

@@ -72,11 +72,13 @@ Result<std::string> fetch_summary(const apply::Launcher& launcher) {
   http::Request request;
   request.headers = {{"Authorization", "Bearer " + launcher.token}};
   request.timeout = std::chrono::milliseconds(1500);
-  if (!launcher.warned_nodes.empty()) {
+  if (!launcher.warned.nodes.empty()) {
     http::Request warning = request;
     warning.method = "POST";
     warning.target = contract::kWarningsPath;
-    warning.body = nlohmann::json{{"nodes", launcher.warned_nodes}}.dump();
+    warning.body =
+        nlohmann::json{{"nodes", launcher.warned.nodes}, {"tainted", launcher.warned.tainted}}
+            .dump();
     // A launcher of an earlier version refuses it, and one that is not reached is told again.
     (void)transport->send(warning, {});
   }

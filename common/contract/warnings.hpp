@@ -7,7 +7,8 @@
 
 namespace paceline::contract {
 
-/// POST {"nodes": [...]}, with the job's token. All ranks save together, so a few names will do.
+/// POST {"nodes": [...], "tainted": [...]}, with the job's token. All ranks save together, so a few
+/// names will do. `tainted`: those of the nodes for which the ranks are to save once more.
 inline constexpr std::string_view kWarningsPath = "/v1/warnings";
 inline constexpr std::size_t kMostWarnedNodes = 10;
 

@@ -347,10 +347,7 @@ void Controller::watch_summary(const JobPtr& job, const std::shared_ptr<JobState
   if (!token) return;
   const observe::GangMember& launcher = *(*rank_zero)->gang;
   const auto node = [this](const std::string& name) { return parts_.stores.nodes.get(name); };
-  std::unique_lock lock(mutex_);
-  const std::vector<plan::Need> needs = needs_now(*job, *state);
-  lock.unlock();
-  auto warned = state->warned_nodes.look(pods, needs, node);
+  Warnings warned = state->warned_nodes.look(pods, node, parts_.clock.steady());
   poller_.watch(state->uid, {{launcher.ip, launcher.http_port, *token, std::move(warned)},
                              poll_interval(job->status)});
 }

@@ -41,7 +41,7 @@ void SummaryPoller::watch(const std::string& uid, Target target) {
     job->second.due = clock_.steady();
     job->second.failures = 0;
   }
-  if (!now.warned_nodes.empty() && now.warned_nodes != last.warned_nodes) {
+  if (!now.warned.nodes.empty() && now.warned != last.warned) {
     job->second.due = clock_.steady();
     job->second.hurried = true;  // before launchers that may not answer
   }

@@ -20,6 +20,7 @@
 
 #include "common/base/clock.hpp"
 #include "common/base/error.hpp"
+#include "operator/apply/warnings/warned_nodes.hpp"
 #include "operator/status/training.hpp"
 
 namespace paceline::apply {
@@ -28,8 +29,8 @@ namespace paceline::apply {
 struct Launcher {
   std::string ip;  // of its pod
   std::uint16_t port = 0;
-  std::string token;                      // of the job
-  std::vector<std::string> warned_nodes;  // which it is to be told of
+  std::string token;     // of the job
+  Warnings warned = {};  // nodes that it is to be told of
 };
 
 /// Reads a job's summary from rank 0's launcher, as JSON. If there are warned nodes, it tells of

@@ -191,6 +191,9 @@ std::unique_ptr<GangMember> read_gang(const element& pod) {
   gang->node_rank = label_number(pod, contract::kLabelNodeRank, -1);
   gang->incarnation = label_number(pod, contract::kLabelIncarnation, 0);
   gang->pinned = pinned_node(pod);
+  element tolerations;
+  if (at(pod, "spec", "tolerations").get(tolerations) == simdjson::SUCCESS)
+    gang->tolerations = std::string(simdjson::minify(tolerations));
   for (const element gate : items(at(pod, "spec", "schedulingGates"))) {
     const std::string_view name = text(at(gate, "name"));
     if (name == contract::kGangGate) {
@@ -365,7 +368,9 @@ Result<JobView> project_job(std::string_view json) {
   const nlohmann::json document = nlohmann::json::parse(json, nullptr, false);
   if (!document.is_object())
     return fail(Code::kInvalid, Origin::kProtocol, "a TrainingJob that is not a JSON object");
-  auto view = with_json<JobView>(json, [](const element&, JobView&) {});
+  auto view = with_json<JobView>(json, [](const element& object, JobView& seen) {
+    seen.job.spec.managed_by = text(at(object, "spec", "managedBy"));
+  });
   if (!view) return view;
   view->status = api::read_status(document);
   // A newer schema may know more fields than this operator, and give them defaults. A gang that
@@ -388,10 +393,6 @@ Result<JobView> project_job(std::string_view json) {
         it != metadata.end() && it->is_number_integer())
       view->job.metadata.generation = it->get<std::int64_t>();
     view->job.metadata.deleting = metadata.contains("deletionTimestamp");
-    const nlohmann::json spec = document.value("spec", nlohmann::json());
-    const auto manager = spec.find("managedBy");
-    if (manager != spec.end() && manager->is_string())
-      view->job.spec.managed_by = manager->get<std::string>();
   }
   return view;
 }

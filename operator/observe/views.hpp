@@ -32,13 +32,18 @@ namespace paceline::observe {
 enum class PodPhase : std::uint8_t { kPending, kRunning, kSucceeded, kFailed };
 enum class TrainerState : std::uint8_t { kNone, kWaiting, kRunning, kTerminated };
 
+/// Text that is kept once, however many objects have it. Node feature discovery alone gives each
+/// node a hundred labels, and nearly all nodes the same.
+using SharedText = boost::flyweight<std::string>;
+
 /// Only for pods of jobs. It is kept apart so that the other pods of a cluster stay small.
 struct GangMember {
   std::string job_uid;  // from the owner reference
   std::string job_name;
   int node_rank = -1;
   int incarnation = 0;
-  std::string pinned;  // the node that its affinity names
+  std::string pinned;      // the node that its affinity names
+  SharedText tolerations;  // as a JSON list, admission's included; empty: there are none
   bool gated = false;
   std::vector<std::string> other_gates;  // scheduling gates that are not Paceline's
   std::string ip;
@@ -92,10 +97,6 @@ struct Taint {
   std::string effect;
   bool operator==(const Taint&) const = default;
 };
-
-/// Text that is kept once, however many nodes have it. Node feature discovery alone gives each node
-/// a hundred labels, and nearly all nodes the same.
-using SharedText = boost::flyweight<std::string>;
 
 struct NodeView {
   kube::ObjectMeta meta;

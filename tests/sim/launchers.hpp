@@ -23,6 +23,7 @@
 #include "common/base/clock.hpp"
 #include "common/base/error.hpp"
 #include "common/kube/fake/cluster.hpp"
+#include "operator/apply/warnings/warned_nodes.hpp"
 #include "tests/sim/faulty_api.hpp"
 
 namespace paceline::sim {
@@ -54,7 +55,7 @@ class Launchers {
   void let_go(bool all);
   /// Tells rank 0's launcher of nodes that may soon be lost, if any, and returns its summary. Some
   /// launchers are of an earlier version, some answer late, and some not at all.
-  Result<std::string> ask(const std::string& pod_ip, const std::vector<std::string>& warned_nodes);
+  Result<std::string> ask(const std::string& pod_ip, const apply::Warnings& warned);
   bool trains(const std::string& uid) {
     (void)follow();
     return gangs_[uid].trains;

@@ -18,6 +18,7 @@
 
 #include "common/base/clock.hpp"
 #include "common/kube/fake/cluster.hpp"
+#include "operator/apply/warnings/warned_nodes.hpp"
 #include "tests/sim/facts.hpp"
 
 namespace paceline::sim {
@@ -99,7 +100,7 @@ class Laws {
   /// Whether the launchers of this job have all come together, and have lost none that they await.
   void on_training(const std::string& uid, bool trains);
   /// Rank 0's launcher of this job is told that these nodes may soon be lost.
-  void on_warning(const std::string& uid, const std::vector<std::string>& nodes, SteadyTime now);
+  void on_warning(const std::string& uid, const apply::Warnings& warned, SteadyTime now);
   bool was_told(const std::string& uid, const std::string& node) const {
     return told_.contains(uid) && told_.at(uid).contains(node);
   }
@@ -158,7 +159,7 @@ class Laws {
   std::set<std::string> untouched_;
   struct Asked {
     SteadyTime at;
-    std::vector<std::string> nodes;
+    apply::Warnings warned;
   };
   std::map<std::string, Asked> asked_;                 // by UID of the job: the last warning
   std::map<std::string, std::set<std::string>> told_;  // by UID of the job: the nodes of it

@@ -28,7 +28,7 @@ struct World::Operator {
                     [this](const std::string& key) { queue.add(key); },
                     [](const std::string& uid) { return Result<std::string>(uid); },
                     [&world](const apply::Launcher& launcher) {
-                      return world.launchers_.ask(launcher.ip, launcher.warned_nodes);
+                      return world.launchers_.ask(launcher.ip, launcher.warned);
                     },
                     {}},
                    {}),

@@ -66,19 +66,19 @@ void Laws::follow_marks(const NodeFacts& node, const NodeFacts* before) {
   for (auto& [uid, nodes] : told_) nodes.erase(node.name);
 }
 
-void Laws::on_warning(const std::string& uid, const std::vector<std::string>& nodes,
-                      SteadyTime now) {
+void Laws::on_warning(const std::string& uid, const apply::Warnings& warned, SteadyTime now) {
+  const std::vector<std::string>& nodes = warned.nodes;
   for (const std::string& name : nodes) {
     const auto node = facts_.nodes.find(name);
     if (node == facts_.nodes.end() || !node->second.was_closed)
       report(Law::kWarnsSparingly, "a job is warned of node " + name + ", which has no mark");
   }
   const auto last = asked_.find(uid);
-  if (last != asked_.end() && expect_knowledge_ && expect_room_ && last->second.nodes == nodes &&
+  if (last != asked_.end() && expect_knowledge_ && expect_room_ && last->second.warned == warned &&
       now - last->second.at < kBetweenLooks)
     report(Law::kWarnsSparingly, "a job is warned twice of node " + nodes.front() +
                                      " and the same others within two seconds");
-  asked_.insert_or_assign(uid, Asked{now, nodes});
+  asked_.insert_or_assign(uid, Asked{now, warned});
   told_[uid] = {nodes.begin(), nodes.end()};
 }
 

@@ -42,13 +42,12 @@ bool Launchers::is_silent(const std::string& uid) const {
   });
 }
 
-Result<std::string> Launchers::ask(const std::string& pod_ip,
-                                   const std::vector<std::string>& warned_nodes) {
+Result<std::string> Launchers::ask(const std::string& pod_ip, const apply::Warnings& warned) {
   const auto job = by_ip_.find(pod_ip);
-  if (job == by_ip_.end() || warned_nodes.empty()) return summary(pod_ip);
+  if (job == by_ip_.end() || warned.nodes.empty()) return summary(pod_ip);
   const std::string& uid = job->second;
   const int times = chaos_.defect == Defect::kRepeatsWarnings ? 2 : 1;
-  for (int i = 0; i < times; ++i) chaos_.laws.on_warning(uid, warned_nodes, clock_.steady());
+  for (int i = 0; i < times; ++i) chaos_.laws.on_warning(uid, warned, clock_.steady());
   if (is_silent(uid)) return summary(pod_ip);
   Gang& gang = gangs_[uid];
   const Manner manner = manner_of(uid);
@@ -56,7 +55,7 @@ Result<std::string> Launchers::ask(const std::string& pod_ip,
   const bool mute = manner == Manner::kMayNotAnswer && asked % 3 == 0;
   if (mute || (manner == Manner::kTakeLong && asked % 4 == 0)) clock_.advance(kTimeout);
   // Of an answer that does not come, nobody knows whether the warning was heard.
-  if (manner != Manner::kRefuse && !(mute && asked % 2 == 0)) warn(gang, warned_nodes);
+  if (manner != Manner::kRefuse && !(mute && asked % 2 == 0)) warn(gang, warned.nodes);
   if (mute) return fail(Code::kTimeout, Origin::kHttp, "simulated: no answer", true);
   return summary(pod_ip);
 }

@@ -119,6 +119,7 @@ TEST_F(EndpointTest, WarningsReachRankZerosLauncherOnly) {
   EXPECT_EQ(get("/v1/warnings", "Bearer secret").status, 405);
   for (const std::string& wrong :
        {std::string("{"), std::string("{}"), std::string(R"({"nodes": [1]})"),
+        std::string(R"({"nodes": ["node-a"], "tainted": "node-a"})"),
         R"({"nodes": [")" + std::string(254, 'n') + R"("]})"}) {
     EXPECT_EQ(post(wrong).status, 400) << wrong;
     EXPECT_TRUE(warned.empty()) << wrong;
@@ -126,6 +127,8 @@ TEST_F(EndpointTest, WarningsReachRankZerosLauncherOnly) {
   EXPECT_NE(post("{}").body.find("nodes"), std::string::npos);
   EXPECT_EQ(post(names).status, 200);
   EXPECT_EQ(warned, (std::vector<std::string>{"node-a", "node-b"}));
+  EXPECT_EQ(post(R"({"nodes": ["node-a", "node-b"], "tainted": ["node-b"]})").status, 200);
+  EXPECT_EQ(warned, (std::vector<std::string>{"node-a", "node-b (tainted)"})) << "another warning";
   EXPECT_EQ(answer_request(state, {"POST", "/v1/summary", "Bearer secret", ""}).status, 405);
 }
 

@@ -50,7 +50,7 @@ struct ControllerBench::Operator {
                     [&bench](const Launcher& launcher) -> Result<std::string> {
                       ++bench.summary_reads;
                       bench.summary_port = launcher.port;
-                      bench.warned_nodes = launcher.warned_nodes;
+                      bench.warned = launcher.warned;
                       bench.blocked_worker = bench.blocked_worker || bench.reconciling;
                       if (bench.summary.empty())
                         return fail(Code::kUnavailable, Origin::kHttp, "nobody answers", true);

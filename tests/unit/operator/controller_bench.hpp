@@ -72,7 +72,7 @@ class ControllerBench {
   bool pods_linger = false;     // deleted pods stay terminating
   bool groups_wait = false;     // the other scheduler binds no PodGroup
   std::atomic<int> enqueued = 0;
-  std::vector<std::string> warned_nodes;         // that rank 0's launcher was told of last
+  Warnings warned;                               // that rank 0's launcher was told of last
   std::vector<std::string> phases;               // that people were told of, in order
   std::vector<kube::EventNote> events;           // of all news, in order
   std::function<void(bool begins)> around_pass;  // called before and after a pass of the scheduler

@@ -17,6 +17,9 @@ namespace {
 using nlohmann::json;
 using Names = std::vector<std::string>;
 
+constexpr const char* kTainted = R"({"spec":{"taints":[{"key":"spot","effect":"NoSchedule"}]}})";
+constexpr const char* kGpus = R"([{"key":"nvidia.com/gpu","operator":"Exists"}])";
+
 struct WarnedNodesTest : ::testing::Test {
   WarnedNodesTest() {
     for (const char* name : {"n0", "n1", "n2"}) {
@@ -28,24 +31,28 @@ struct WarnedNodesTest : ::testing::Test {
     EXPECT_EQ(look(), Names());
   }
 
-  void add_pod(const std::string& node) {
+  void add_pod(const std::string& node, const std::string& tolerations = kGpus) {
     auto pod = std::make_shared<observe::PodView>();
     pod->node = node;
     pod->gang = std::make_unique<observe::GangMember>();
+    pod->gang->tolerations = tolerations;
     pods.push_back(std::move(pod));
   }
 
-  Names look() {
+  Names look() { return warnings().nodes; }
+  Names tainted() { return warnings().tainted; }
+  Warnings warnings() {
     const std::vector<std::shared_ptr<const observe::PodView>> seen(pods.begin(), pods.end());
-    return warned.look(seen, {need}, [this](const std::string& name) {
+    const auto node = [this](const std::string& name) {
       return std::make_shared<const observe::NodeView>(nodes.at(name));
-    });
+    };
+    return warned.look(seen, node, now);
   }
 
   std::map<std::string, observe::NodeView> nodes;
   std::vector<std::shared_ptr<observe::PodView>> pods;
-  plan::Need need{"worker", {}, {}, 2};
   WarnedNodes warned;
+  SteadyTime now{};
 };
 
 TEST_F(WarnedNodesTest, ACordonedNodeOfTheJobIsWarnedWhileItIsReady) {
@@ -59,7 +66,7 @@ TEST_F(WarnedNodesTest, ACordonedNodeOfTheJobIsWarnedWhileItIsReady) {
   EXPECT_EQ(look(), Names()) << "its pod saves already";
 }
 
-TEST_F(WarnedNodesTest, ANewTaintAgainstTheJobIsAWarning) {
+TEST_F(WarnedNodesTest, ATaintAgainstThePodsIsAWarning) {
   nodes["n0"].taints = {{"karpenter.sh/disrupted", "", "NoSchedule"}};
   EXPECT_EQ(look(), Names{"n0"});
   EXPECT_EQ(look(), Names{"n0"}) << "as long as it lasts";
@@ -67,17 +74,56 @@ TEST_F(WarnedNodesTest, ANewTaintAgainstTheJobIsAWarning) {
   EXPECT_EQ(look(), Names());
   nodes["n0"].taints = {{"DeletionCandidateOfClusterAutoscaler", "", "PreferNoSchedule"}};
   EXPECT_EQ(look(), Names());
-  need.constraints.tolerations = {{"team", "Exists", "", ""}};
-  nodes["n0"].taints = {{"team", "a", "NoSchedule"}};
-  EXPECT_EQ(look(), Names());
 }
 
-TEST_F(WarnedNodesTest, TaintsFromBeforeThePodRanAreNone) {
-  nodes["n2"].taints = {{"nvidia.com/gpu", "", "NoSchedule"}};
-  add_pod("n2");
-  EXPECT_EQ(look(), Names()) << "an admission plugin has added the toleration";
-  nodes["n2"].taints.push_back({"ToBeDeletedByClusterAutoscaler", "1", "NoSchedule"});
-  EXPECT_EQ(look(), Names{"n2"});
+TEST_F(WarnedNodesTest, ATaintThatThePodsThereTolerateIsNone) {
+  nodes["n0"].taints = {{"nvidia.com/gpu", "", "NoSchedule"}};
+  EXPECT_EQ(look(), Names());
+  nodes["n0"].taints.push_back({"ToBeDeletedByClusterAutoscaler", "1", "NoSchedule"});
+  EXPECT_EQ(look(), Names{"n0"});
+  nodes["n2"].taints = {{"team", "a", "NoSchedule"}};
+  add_pod("n2", R"([{"key":"team","operator":"Equal","value":"a","effect":"NoSchedule"}])");
+  EXPECT_EQ(look(), Names{"n0"});
+  add_pod("n2", "");
+  EXPECT_EQ(look(), (Names{"n0", "n2"})) << "another pod there does not";
+}
+
+TEST_F(WarnedNodesTest, AnotherOperatorKnowsATaintThatCameBefore) {
+  nodes["n0"].taints = {{"karpenter.sh/disrupted", "", "NoSchedule"}};
+  warned = {};
+  EXPECT_EQ(look(), Names{"n0"}) << "its pod could not have been bound there";
+}
+
+TEST_F(WarnedNodesTest, ATaintLongAfterACordonIsAWarningOfItsOwn) {
+  nodes["n0"].unschedulable = true;
+  EXPECT_EQ(tainted(), Names());
+  nodes["n0"].taints = {{"node.kubernetes.io/unschedulable", "", "NoSchedule"}};
+  now += std::chrono::hours(1);
+  EXPECT_EQ(tainted(), Names()) << "Kubernetes sets it for the cordon";
+  nodes["n0"].taints.push_back({"aws-node-termination-handler/spot-itn", "", "NoSchedule"});
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(tainted(), Names{"n0"});
+    EXPECT_EQ(look(), Names{"n0"});
+  }
+  nodes["n0"].taints.push_back({"karpenter.sh/disrupted", "", "NoSchedule"});
+  EXPECT_EQ(tainted(), Names{"n0"}) << "of the same kind";
+  nodes["n0"].unschedulable = false;
+  nodes["n0"].taints.clear();
+  EXPECT_EQ(look(), Names());
+  nodes["n0"].unschedulable = true;
+  EXPECT_EQ(tainted(), Names()) << "another cordon";
+}
+
+TEST_F(WarnedNodesTest, ACordonAndATaintOfOneEventAreOneWarning) {
+  nodes["n0"].unschedulable = true;
+  nodes["n1"].taints = {{"ToBeDeletedByClusterAutoscaler", "1", "NoSchedule"}};
+  EXPECT_EQ(look(), (Names{"n0", "n1"}));
+  now += std::chrono::seconds(5);
+  nodes["n0"].taints = {{"aws-node-termination-handler/spot-itn", "", "NoSchedule"}};
+  EXPECT_EQ(tainted(), Names());
+  now += std::chrono::hours(1);
+  nodes["n1"].unschedulable = true;
+  EXPECT_EQ(tainted(), Names()) << "a cordon says no more than the taint before it";
 }
 
 TEST_F(WarnedNodesTest, NodesThatStayMarkedHideNoLaterWarning) {
@@ -100,7 +146,8 @@ TEST_F(WarnedNodesTest, NodesThatStayMarkedHideNoLaterWarning) {
 
 TEST(SummaryPoller, TellsAtOnceOfWhatCameDuringARead) {
   const std::vector<std::function<void(Launcher&)>> changes{
-      [](Launcher& launcher) { launcher.warned_nodes = {"n0"}; },
+      [](Launcher& launcher) { launcher.warned.nodes = {"n0"}; },
+      [](Launcher& launcher) { launcher.warned = {{"n0"}, {"n0"}}; },
       [](Launcher& launcher) { launcher.ip = "10.0.0.2"; }};
   for (const auto& change : changes) {
     ManualClock clock;
@@ -122,7 +169,7 @@ TEST(SummaryPoller, TellsAtOnceOfWhatCameDuringARead) {
     EXPECT_TRUE(poller.poll_one()) << "a spot notice may leave 30 seconds";
     ASSERT_EQ(asked.size(), 2U);
     EXPECT_EQ(asked[1].ip, target.launcher.ip);
-    EXPECT_EQ(asked[1].warned_nodes, target.launcher.warned_nodes);
+    EXPECT_EQ(asked[1].warned, target.launcher.warned);
     EXPECT_FALSE(poller.poll_one()) << "nothing has changed since";
   }
 }
@@ -138,7 +185,7 @@ TEST(SummaryPoller, TellsAWarningBeforeItReadsOtherJobs) {
       },
       [](const std::string&, const std::optional<status::Report>&) {});
   for (const char* job : {"a", "b", "c"}) poller.watch(job, {{job, 1, "token", {}}, {}});
-  poller.watch("c", {{"c", 1, "token", {"n0"}}, {}});
+  poller.watch("c", {{"c", 1, "token", {{"n0"}, {}}}, {}});
   EXPECT_TRUE(poller.poll_one());
   EXPECT_EQ(asked, Names{"c"}) << "each silent launcher takes a second or two";
 }
@@ -170,10 +217,10 @@ TEST(WarnedNodes, ACordonReachesTheLauncherAtOnceAndStopsNothing) {
   bench.add_job("j");
   bench.settle();
   ASSERT_EQ(bench.job("j")["status"]["phase"], "Running");
-  EXPECT_TRUE(bench.warned_nodes.empty());
+  EXPECT_TRUE(bench.warned.nodes.empty());
   bench.cluster().poke(kube::kNodes, "", "n1", R"({"spec":{"unschedulable":true}})");
   bench.settle();
-  EXPECT_EQ(bench.warned_nodes, Names{"n1"});
+  EXPECT_EQ(bench.warned.nodes, Names{"n1"});
   bench.summary = R"({"version": 1, "phase": "Running", "gathered": 2, "expected": 2,
                       "checkpoint": {"lastStep": 7, "attempt": 0}})";
   bench.advance(std::chrono::seconds(20));
@@ -185,7 +232,21 @@ TEST(WarnedNodes, ACordonReachesTheLauncherAtOnceAndStopsNothing) {
   bench.cluster().poke(kube::kNodes, "", "n1", R"({"spec":{"unschedulable":null}})");
   bench.settle();
   bench.advance(std::chrono::seconds(20));
-  EXPECT_TRUE(bench.warned_nodes.empty());
+  EXPECT_TRUE(bench.warned.nodes.empty());
+}
+
+TEST(WarnedNodes, ATaintIsToldByTheNextOperatorToo) {
+  ControllerBench bench;
+  bench.add_node("n0", 2);
+  bench.summary = R"({"version": 1, "phase": "Running", "gathered": 2, "expected": 2})";
+  bench.add_job("j");
+  bench.settle();
+  ASSERT_EQ(bench.job("j")["status"]["phase"], "Running");
+  bench.cluster().poke(kube::kNodes, "", "n0", kTainted);
+  bench.restart_operator();
+  bench.settle();
+  EXPECT_EQ(bench.warned.nodes, Names{"n0"}) << "it came while no operator looked";
+  EXPECT_EQ(bench.warned.tainted, Names());
 }
 
 }  // namespace
