@@ -306,7 +306,7 @@ void Controller::SchedulerPass::queue(const observe::JobView& job) {
                         job.job.spec.required_topology,
                         controller_.way_to_ask(job) != api::Provision::kDisabled};
   gang.by_other = api::backend_of(job.job.spec) != api::Backend::kNative;
-  gang.held = held_by(job, 0);
+  gang.held = held_by(job, 0, gang.needs);
   std::string priority_name;
   if (auto refused = controller_.priority_of(job, priority_name, gang.priority)) {
     if (state.memory.waiting != refused) wake_.push_back(state.key);
@@ -327,18 +327,6 @@ void Controller::SchedulerPass::queue(const observe::JobView& job) {
     if (until > input_.now) gang.preferred = {*level, until, waits};
   }
   input_.queued.push_back(std::move(gang));
-}
-
-std::vector<plan::Held> Controller::SchedulerPass::held_by(const observe::JobView& job,
-                                                           int first) const {
-  std::vector<plan::Held> held;
-  const auto mine = placeholders_of_.find(job.meta.uid);
-  if (mine == placeholders_of_.end()) return held;
-  for (const observe::PodView* pod : mine->second) {
-    if (const int rank = pod->placeholder->rank - first; rank >= 0)
-      held.push_back({pod->meta.uid, rank, pod->node, pod->requests});
-  }
-  return held;
 }
 
 void Controller::SchedulerPass::take_answers(plan::SchedulerOutput output) {

@@ -78,8 +78,9 @@ class Controller::SchedulerPass {
   std::string stays_small(const observe::JobView& job, const std::vector<plan::Need>& needs) const;
   /// Asks for room for more pods of a running job.
   void want_growth(const observe::JobView& job, int pods);
-  /// What placeholders of the job hold, with their ranks counted from `first`.
-  std::vector<plan::Held> held_by(const observe::JobView& job, int first) const;
+  /// What placeholders of the job hold for pods with these needs, whose ranks count from `first`.
+  std::vector<plan::Held> held_by(const observe::JobView& job, int first,
+                                  const std::vector<plan::Need>& needs) const;
   /// Keeps whether more nodes would help. True if that is news.
   static bool note_grow(plan::Memory& memory, const std::string& uid,
                         plan::SchedulerOutput& output);

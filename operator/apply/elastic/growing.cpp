@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of a scheduler's pass that finds room for more pods of running elastic jobs. Room that
-// was found stays taken until the job has recorded it, or wants it no longer.
+// The part of a scheduler's pass that finds room for more pods of running elastic jobs, and what is
+// held for pods that are to come. Room that was found stays taken until the job has recorded it, or
+// wants it no longer.
 #include <algorithm>
 #include <utility>
 
@@ -10,6 +11,18 @@
 #include "operator/plan/queue/scheduler.hpp"
 
 namespace paceline::apply {
+namespace {
+
+/// How many blocks of ports the pod has that comes so many places after the first one.
+std::int64_t ports_of(const std::vector<plan::Need>& needs, int place) {
+  for (const plan::Need& need : needs) {
+    if (place < need.count) return need.each.port_blocks;
+    place -= need.count;
+  }
+  return 0;
+}
+
+}  // namespace
 
 void Controller::SchedulerPass::charge_growth(const observe::JobView& job, JobState& state,
                                               const std::vector<plan::Need>& needs,
@@ -77,12 +90,27 @@ void Controller::SchedulerPass::want_growth(const observe::JobView& job, int pod
                          job.job.spec.scheduling.pods_per_node,
                          job.job.spec.required_topology,
                          job.status.nodes(),
-                         controller_.way_to_ask(job) != api::Provision::kDisabled,
-                         held_by(job, api::rank_to_add(job.job.spec))};
+                         controller_.way_to_ask(job) != api::Provision::kDisabled};
   gang.need.count = pods;
+  gang.held = held_by(job, api::rank_to_add(job.job.spec), {gang.need});
   std::string priority_name;
   if (controller_.priority_of(job, priority_name, gang.priority)) return;
   input_.growing.push_back(std::move(gang));
+}
+
+std::vector<plan::Held> Controller::SchedulerPass::held_by(
+    const observe::JobView& job, int first, const std::vector<plan::Need>& needs) const {
+  std::vector<plan::Held> held;
+  const auto mine = placeholders_of_.find(job.meta.uid);
+  if (mine == placeholders_of_.end()) return held;
+  for (const observe::PodView* pod : mine->second) {
+    const int rank = pod->placeholder->rank - first;
+    if (rank < 0) continue;
+    held.push_back({pod->meta.uid, rank, pod->node, pod->requests});
+    // It has no port itself: which of them the pod will have is chosen when that is created.
+    held.back().amount.port_blocks = ports_of(needs, rank);
+  }
+  return held;
 }
 
 bool Controller::SchedulerPass::note_grow(plan::Memory& memory, const std::string& uid,

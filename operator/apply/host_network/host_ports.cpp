@@ -48,7 +48,7 @@ std::optional<plan::Waiting> HostPorts::choose(const api::TrainingJob& job,
   const std::lock_guard lock(mutex_);
   std::map<std::string, std::set<int>> taken;  // by node
   for (const auto& pod : pods_.list()) {
-    if (pod->terminal()) continue;
+    if (pod->over()) continue;
     for (const std::uint16_t port : pod->host_ports)
       taken[pod->place()].insert(contract::host_port_block(port));
   }

@@ -200,6 +200,28 @@ TEST_F(HostPortsTest, PortsOfPodsThatHaveComeAndGoneAreFreeAtOnce) {
   EXPECT_EQ(std::get<Bases>(choose("other", creates(2))), (Bases{16000, 16200}));
 }
 
+TEST_F(HostPortsTest, APodThatWasDeletedBeforeItWasBoundHasNone) {
+  json pod = json::parse(R"({
+      "metadata": {"name": "old-w-0-0", "namespace": "d", "uid": "p", "resourceVersion": "1",
+                   "labels": {"paceline.dev/job-uid": "old"}, "ownerReferences": [
+                     {"kind": "TrainingJob", "controller": true, "uid": "old", "name": "old"}]},
+      "spec": {"containers": [{"name": "c", "ports": [{"hostPort": 16000}]}],
+               "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                 "nodeSelectorTerms": [{"matchFields": [
+                   {"key": "metadata.name", "operator": "In", "values": ["n0"]}]}]}}}}})");
+  const auto see_pod = [&] {
+    stores.pods.begin_replace();
+    EXPECT_TRUE(stores.pods.add(pod.dump()));
+    stores.pods.end_replace(1);
+  };
+  see_pod();
+  EXPECT_EQ(std::get<Bases>(choose("a", creates(1))), Bases{16100});
+  pod["metadata"]["resourceVersion"] = "2";
+  pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";  // a finalizer keeps it
+  see_pod();
+  EXPECT_EQ(std::get<Bases>(choose("b", creates(1))), Bases{16000});
+}
+
 TEST_F(HostPortsTest, AnEarlierPodOfTheReplicaLeavesTheChoiceForThePresentOne) {
   EXPECT_EQ(std::get<Bases>(choose("job", creates(1, 1))), Bases{16000});
   see("job", 0, 0);

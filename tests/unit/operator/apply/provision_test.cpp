@@ -285,6 +285,34 @@ TEST(Provision, ALaterJobDoesNotTakeTheRoomThatIsHeld) {
   EXPECT_EQ(status(bench, "first")["phase"], "Running");
 }
 
+TEST(Provision, ALaterJobDoesNotTakeThePortsThatAreHeld) {
+  const auto in_host_network = [](json spec) {
+    spec["roles"][0]["template"]["spec"]["hostNetwork"] = true;
+    return spec;
+  };
+  ControllerBench bench;
+  json ports = json::array();
+  for (int port = 16000; port < 19900; port += 100)  // a pod of another kind leaves one block
+    ports.push_back({{"containerPort", port}, {"hostPort", port}});
+  const json container = {
+      {"name", "c"}, {"image", "i"}, {"ports", ports}, {"resources", {{"requests", {{"cpu", 0}}}}}};
+  bench.create(kube::kPods, "default",
+               {{"metadata", {{"name", "other"}}},
+                {"spec", {{"nodeName", "n0"}, {"containers", json::array({container})}}},
+                {"status", {{"phase", "Running"}}}});
+  bench.add_job("first", in_host_network(of(2, 3)));
+  bench.settle();
+  ask(bench);
+  bench.add_node("n0", 4, kPool);
+  bench.settle();
+  bench.add_job("second", in_host_network(of(1, 1, asking("Disabled"))));
+  bench.settle();
+  EXPECT_EQ(status(bench, "second")["phase"], "Queued");
+  bench.add_node("n1", 4, kPool);
+  bench.settle();
+  EXPECT_EQ(status(bench, "first")["phase"], "Running") << status(bench, "first").dump(1);
+}
+
 TEST(Provision, AnUrgentJobTakesTheRoomThatIsHeld) {
   ControllerBench bench;
   bench.create(kube::kPriorityClasses, "",
