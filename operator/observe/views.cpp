@@ -79,7 +79,7 @@ int label_number(const element& pod, std::string_view label, int otherwise) {
   const std::string_view digits = text(at(pod, "metadata", "labels", label));
   int value = otherwise;
   std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  return value;
+  return value < 0 ? otherwise : value;
 }
 
 std::string pinned_node(const element& pod) {

@@ -28,6 +28,19 @@ Result<std::optional<std::string>> found(Result<std::string> answer) {
   return std::unexpected(answer.error());
 }
 
+/// The list of that name in an answer. What serves an API group may be anybody's program, so it is
+/// empty if the answer is no such document.
+json list_in(const std::string& answer, const char* name) {
+  const json document = json::parse(answer, nullptr, false);
+  const auto found = document.find(name);
+  return found != document.end() && found->is_array() ? *found : json::array();
+}
+
+std::string text_in(const json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 kube::Resource resource_of(Provision kind, const Growers& growers) {
   constexpr std::string_view kName = "autoscaling.x-k8s.io";
   if (kind == Provision::kProvisioningRequest)
@@ -82,14 +95,14 @@ std::vector<json> requests_of(const api::TrainingJob& job, const kube::Resource&
 void read_conditions(const json& object, plan::NodeRequest& request) {
   std::string newest;
   for (const json& condition : object.value("/status/conditions"_json_pointer, json::array())) {
-    const std::string type = condition.value("type", "");
-    const bool holds = condition.value("status", "") == "True";
-    const std::string when = condition.value("lastTransitionTime", "");
+    const std::string type = text_in(condition, "type");
+    const bool holds = text_in(condition, "status") == "True";
+    const std::string when = text_in(condition, "lastTransitionTime");
     const bool ends = type == "Failed" || type == "BookingExpired" || type == "CapacityRevoked";
     request.refused = request.refused || (ends && holds);
     if (when < newest || (ends && !holds)) continue;
     newest = when;
-    const std::string message = condition.value("message", "");
+    const std::string message = text_in(condition, "message");
     request.answer = (holds ? "" : "not ") + type + (message.empty() ? "" : ": " + message);
   }
 }
@@ -103,7 +116,7 @@ Result<std::vector<json>> owned_by(kube::Api& api, const kube::Resource& resourc
   const auto answer = api.list(resource, job.metadata.name_space, options);
   if (!answer && answer.error().code == Code::kNotFound) return owned;  // no longer served
   if (!answer) return std::unexpected(answer.error());
-  for (const json& item : json::parse(*answer, nullptr, false).value("items", json::array())) {
+  for (const json& item : list_in(*answer, "items")) {
     if (owner_of(item) == job.metadata.uid) owned.push_back(item);
   }
   return owned;
@@ -150,14 +163,13 @@ Result<Growers> find_growers(kube::Api& api) {
   if (!group) return std::unexpected(group.error());
   if (*group) {
     // The newest version comes first.
-    for (const json& version :
-         json::parse(**group, nullptr, false).value("versions", json::array())) {
-      const std::string name = version.value("version", "");
+    for (const json& version : list_in(**group, "versions")) {
+      const std::string name = text_in(version, "version");
+      if (name.empty()) continue;
       const auto served = found(api.get_raw(std::string(kGroup) + "/" + name));
       if (!served) return std::unexpected(served.error());
-      for (const json& resource :
-           json::parse(served->value_or("{}"), nullptr, false).value("resources", json::array())) {
-        const std::string plural = resource.value("name", "");
+      for (const json& resource : list_in(served->value_or(""), "resources")) {
+        const std::string plural = text_in(resource, "name");
         if (plural == "provisioningrequests" && growers.provisioning_requests.empty())
           growers.provisioning_requests = name;
         if (plural == "capacitybuffers" && growers.capacity_buffers.empty())
@@ -224,8 +236,7 @@ Result<std::map<std::string, plan::NodeRequest>> NodeRequests::list(const Grower
     options.label_selector = contract::kLabelPlaceholder;
     const auto answer = found(api_.list(resource, "", options));
     if (!answer) return std::unexpected(answer.error());
-    for (const json& item :
-         json::parse(answer->value_or("{}"), nullptr, false).value("items", json::array())) {
+    for (const json& item : list_in(answer->value_or(""), "items")) {
       const json& meta = item.at("metadata");
       if (const std::string owner = owner_of(item); !owner.empty())
         requests[owner] = {kind,

@@ -20,9 +20,15 @@ constexpr auto kLongestPause = std::chrono::minutes(2);
 // A placeholder that a kubelet refused is not created again at once.
 constexpr auto kFailurePause = std::chrono::seconds(30);
 constexpr auto kPatience = std::chrono::minutes(10);
+// A pod or an object from further in the future means that the clock was set back.
+constexpr auto kMostAhead = std::chrono::minutes(1);
 // How often an object's status is read, and when one that failed is created again.
 constexpr auto kRequestInterval = std::chrono::seconds(15);
 constexpr auto kRequestPause = std::chrono::minutes(5);
+
+bool is_over(WallTime since, std::chrono::nanoseconds pause, WallTime now) {
+  return now - since >= pause || since - now > kMostAhead;
+}
 
 /// The replicas for which nodes are asked, in node-rank order; none if the job waits for no nodes.
 /// A refused job is among those that wait while it pauses before it asks for a placement again.
@@ -113,7 +119,7 @@ void keep_placeholders(Planner& planner, const std::vector<HoldRoom>& rooms) {
     const bool wanted = place >= 0 && static_cast<std::size_t>(place) < rooms.size();
     if (!wanted || is_spent(planner, *pod, rooms[static_cast<std::size_t>(place)].role)) {
       planner.remove(*pod);
-    } else if (pod->terminal() && planner.now() - pod->created >= kFailurePause) {
+    } else if (pod->terminal() && is_over(pod->created, kFailurePause, planner.now())) {
       planner.remove(*pod);
     } else if (pod->terminal()) {
       planner.wake_after(pod->created + kFailurePause - planner.now());
@@ -137,7 +143,7 @@ void keep_request(Planner& planner, std::size_t pods) {
   const std::string shape = planner.in.job.fingerprint + "-" + std::to_string(pods);
   const auto& request = planner.in.memory.request;
   if (request) {
-    const bool failed = request->refused && planner.now() - request->created >= kRequestPause;
+    const bool failed = request->refused && is_over(request->created, kRequestPause, planner.now());
     planner.out.withdraw_request =
         !wanted || failed || request->kind != planner.in.provision || request->shape != shape;
     if (wanted) planner.wake_after(kRequestInterval);

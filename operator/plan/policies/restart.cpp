@@ -78,7 +78,10 @@ Loss losses(Planner& planner, std::vector<ReplicaState>& replicas) {
     if (state.pod && is_paid_for(planner, state)) {
       planner.remove(*state.pod);  // again: the first request may have failed
       // A finalizer may keep it for long.
-      if (state.pod->over()) loss.replicas.push_back(&state);
+      if (state.pod->over()) {
+        if (state.judgement.kind.empty()) state.judgement.kind = "Deleted";
+        loss.replicas.push_back(&state);
+      }
       continue;
     }
     if (alone && left_out(planner, state.replica)) {

@@ -54,6 +54,22 @@ TEST(Views, PortsOfTheNodeAreThoseOfAllContainersOfAPod) {
   EXPECT_EQ(usual->gang->http_port, 29401);
 }
 
+TEST(Views, NumbersOfLabelsThatNobodyWritesAreNone) {
+  const json owner = {{"kind", "TrainingJob"}, {"uid", "u"}, {"name", "j"}, {"controller", true}};
+  for (const char* rank : {"-2147483648", "-1", "99999999999", "x", ""}) {
+    json meta = {{"name", "p"}, {"ownerReferences", json::array({owner})}};
+    meta["labels"] = {{"paceline.dev/placeholder-for", "j"},
+                      {"paceline.dev/placeholder-rank", rank}};
+    const auto held = project_pod(json{{"metadata", meta}}.dump());
+    ASSERT_TRUE(held && held->placeholder);
+    EXPECT_EQ(held->placeholder->rank, -1) << rank;
+    meta["labels"] = {{"paceline.dev/job-uid", "u"}, {"paceline.dev/node-rank", rank}};
+    const auto member = project_pod(json{{"metadata", meta}}.dump());
+    ASSERT_TRUE(member && member->gang);
+    EXPECT_EQ(member->gang->node_rank, -1) << rank;
+  }
+}
+
 TEST(Views, APodTakesEachBlockOfItsNodeThatItHasAPortOf) {
   const json spec = json::parse(R"({"containers": [{"name": "c", "ports": [
       {"hostPort": 16000}, {"hostPort": 16001}, {"hostPort": 16100}, {"hostPort": 19999},

@@ -3,6 +3,7 @@
 // served and somebody answers.
 #include <gtest/gtest.h>
 
+#include "common/base/timestamp.hpp"
 #include "tests/unit/operator/controller_bench.hpp"
 
 namespace paceline::apply {
@@ -411,6 +412,23 @@ TEST(NodeRequests, ThatNobodyAnswersIsLoggedOnce) {
   }
 }
 
+TEST(NodeRequests, AnAnswerThatIsNoListOfVersionsStopsNoJob) {
+  for (const char* body :
+       {"<html>", "[]", R"({"versions": {"v1": 1}})", R"({"versions": [7, {"version": 1}]})",
+        R"({"versions": [{"version": "v1"}], "resources": [1, {"name": 2}]})"}) {
+    ControllerBench bench;
+    bench.cluster().set_faults([&](const http::Request& request) -> std::optional<kube::Fault> {
+      if (!request.target.starts_with("/apis/autoscaling.x-k8s.io")) return std::nullopt;
+      return kube::Fault{.status = 200, .body = body};
+    });
+    bench.add_job("j", asks_by("Auto"));
+    bench.settle();
+    bench.advance(seconds(6));
+    EXPECT_EQ(bench.controller().counters().internal_errors, 0U) << body;
+    EXPECT_EQ(bench.job("j")["status"]["phase"], "Queued") << body;
+  }
+}
+
 TEST(NodeRequests, AnAnswerToOneJobLetsAllAsk) {
   ControllerBench bench;
   serve(bench, "provisioningrequests", "");
@@ -443,6 +461,25 @@ TEST(NodeRequests, ARequestThatFailedIsMadeAgainAfterAWhile) {
   bench.settle();
   ASSERT_EQ(all(bench, kRequests).size(), 1U);
   EXPECT_NE(all(bench, kRequests)[0]["metadata"]["uid"], before);
+}
+
+TEST(NodeRequests, OneThatFailedIsMadeAgainAlthoughTheClockWasSetBack) {
+  ControllerBench bench;
+  serve(bench, "provisioningrequests", "");
+  bench.add_job("j", asks_by("ProvisioningRequest"));
+  bench.settle();
+  bench.advance(seconds(6));
+  const json before = all(bench, kRequests).at(0)["metadata"]["uid"];
+  answer(bench, kRequests, named(bench, "j", "j"),
+         {{"type", "Failed"}, {"status", "True"}, {"message", "no capacity in any zone"}});
+  const std::string ahead = format_time(bench.now() + std::chrono::hours(1));
+  bench.cluster().poke(kRequests, "default", named(bench, "j", "j"),
+                       json{{"metadata", {{"creationTimestamp", ahead}}}}.dump());
+  bench.restart_operator();
+  bench.settle();
+  bench.advance(seconds(20));
+  ASSERT_EQ(all(bench, kRequests).size(), 1U) << told(bench);
+  EXPECT_NE(all(bench, kRequests)[0]["metadata"]["uid"], before) << told(bench);
 }
 
 TEST(NodeRequests, WhatIsNotServedIsSaid) {
