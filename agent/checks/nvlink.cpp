@@ -124,6 +124,11 @@ void check_nvlink(const Node& node, Findings& found) {
   bool listed = false;
   for (const auto& gpu : node.hardware.gpu.gpus) {
     listed = listed || !gpu.nvlinks.empty();
+    if (gpu.mig) {
+      any = true;
+      found.set_aside(gpu_label(gpu), "is in MIG mode, in which NVLink carries no traffic");
+      continue;
+    }
     const auto expected = expected_nvlinks(node.hardware, gpu);
     if (!expected) continue;
     any = true;

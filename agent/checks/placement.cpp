@@ -92,7 +92,7 @@ void check_gpu_nic_distance(const Node& node, Findings& found) {
   if (!has_gpu_and_nic(node, found)) return;
   if (node.fabric.virtual_topology)
     return found.skip(
-        "a hypervisor shows every device on one root bus: distances there mean nothing");
+        "a hypervisor shows no switch between the devices: distances there mean nothing");
   for (const auto& gpu : node.fabric.gpus) {
     const Pair* nearest = nullptr;
     for (const auto& pair : node.pairs) {

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 
+#include "agent/probe/hardware/hypervisor.hpp"
 #include "agent/probe/hardware/rdma.hpp"
 
 namespace paceline::agent {
@@ -176,13 +177,13 @@ void note_cpus(const Cpu& cpu, std::vector<FabricDevice>& devices) {
   }
 }
 
-bool flat(const Places& places, const Fabric& fabric) {
+bool flat(const std::vector<PciFunction>& pci, const Places& places, const Fabric& fabric) {
   bool any = false;
   for (const auto* devices : {&fabric.gpus, &fabric.nics}) {
     for (const auto& device : *devices) {
       const PciFunction* function = places.find(device.address);
       if (function == nullptr) continue;
-      if (function->path.size() > 2) return false;
+      if (!placed_by_hypervisor(pci, *function)) return false;
       any = true;
     }
   }
@@ -250,7 +251,7 @@ Fabric relate(const Hardware& hardware) {
   std::sort(fabric.nvlink_groups.begin(), fabric.nvlink_groups.end());
   if (domains.size() == 1) fabric.nvlink_domain = *domains.begin();
   fabric.rails = rails_of(hardware, fabric);
-  fabric.virtual_topology = flat(places, fabric);
+  fabric.virtual_topology = flat(hardware.pci, places, fabric);
   return fabric;
 }
 

@@ -72,8 +72,8 @@ struct Fabric {
   // the domain of all GPUs; empty if there is none or they differ
   std::string nvlink_domain;
   std::vector<Rail> rails;
-  /// True if a hypervisor shows every device directly on a root bus. The PCI classes then describe
-  /// the virtual machine and not the physical one.
+  /// True if a hypervisor shows every device directly on a root bus or behind an emulated port. The
+  /// PCI classes then describe the virtual machine and not the physical one.
   bool virtual_topology = false;
   std::size_t gpus_left_out = 0;  // beyond kMostFabricDevices
   std::size_t nics_left_out = 0;

@@ -236,10 +236,9 @@ std::string legend_text(const Fabric& fabric) {
   if (!text.empty()) text = "Legend, nearest first:\n" + text;
   if (fabric.virtual_topology && !fabric.gpus.empty())
     text +=
-        "Note: every device lies directly on a root bus, as a hypervisor shows them: the PCI "
-        "classes here do not tell "
-        "how the machine is "
-        "built. A topology file of the provider does: --root / --nccl-topo FILE.\n";
+        "Note: every device lies on a root bus or behind an emulated port, as a hypervisor shows "
+        "them: the PCI classes here do not tell how the machine is built. A topology file of the "
+        "provider does: --root / --nccl-topo FILE.\n";
   if (fabric.gpus_left_out + fabric.nics_left_out > 0) {
     text += "Note: " + std::to_string(fabric.gpus_left_out) + " accelerators and " +
             std::to_string(fabric.nics_left_out) +

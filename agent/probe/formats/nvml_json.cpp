@@ -177,6 +177,7 @@ Gpu read_gpu(const json& entry, const std::string& where, std::string& complaint
   for (const auto& link : fields.list("nvlinks", kMaxLinks))
     gpu.nvlinks.push_back(
         read_link(link, where + "nvlinks[" + std::to_string(gpu.nvlinks.size()) + "].", complaint));
+  gpu.mig = fields.find("mig") != nullptr;
   for (const auto& profile : fields.list("mig", kMaxLinks)) {
     if (profile.is_string() && profile.get_ref<const std::string&>().size() <= kMaxText) {
       gpu.mig_profiles.push_back(profile.get<std::string>());

@@ -5,7 +5,7 @@
 //   {"version": 1, "problem": "why NVML did not answer", "devices": [{"index", "pciAddress",
 //    "name", "memoryMiB", "bar1MiB", "computeCapability": "9.0", "c2c": true,
 //    "fabric": {"clusterUuid", "cliqueId", "state": 0..3, "status", "healthMask"},
-//    "mig": ["1g.10gb"],
+//    "mig": ["1g.10gb"],  (in MIG mode, even without MIG devices)
 //    "nvlinks": [{"link", "active", "remote": "gpu|switch|unknown", "remotePciAddress",
 //    "errors"}]}]}
 //

@@ -201,11 +201,13 @@ class Nvml final : public GpuLibrary {
     unsigned int current = 0;
     unsigned int pending = 0;
     unsigned int most = 0;
-    if (call_.mig_mode == nullptr || call_.mig_count == nullptr || call_.mig_device == nullptr ||
-        call_.mig_mode(device, &current, &pending) != kSuccess || current == 0 ||
-        call_.mig_count(device, &most) != kSuccess) {
+    if (call_.mig_mode == nullptr || call_.mig_mode(device, &current, &pending) != kSuccess ||
+        current == 0)
       return;
-    }
+    gpu.mig = true;
+    if (call_.mig_count == nullptr || call_.mig_device == nullptr ||
+        call_.mig_count(device, &most) != kSuccess)
+      return;
     for (unsigned int index = 0; index < std::min(most, 64U); ++index) {
       Device part = nullptr;
       std::array<char, 96> name{};

@@ -141,6 +141,7 @@ struct Gpu {
   // "clusterUuid/cliqueId"; empty if the links end inside this node
   std::string nvlink_domain = {};
   std::optional<NvLinkFabric> nvlink_fabric = {};
+  bool mig = false;                            // its MIG mode is on, with or without MIG devices
   std::vector<std::string> mig_profiles = {};  // one entry per MIG device: "1g.10gb"
   // "GPU-5d1b…" and "MIG-ab12…", as device plugins name the devices that they give to a pod. They
   // identify the machine, so they are never published and never recorded.

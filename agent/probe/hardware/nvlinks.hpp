@@ -16,7 +16,8 @@ bool has_own_switches(const Hardware& hardware);
 int active_nvlinks(const Gpu& gpu);
 
 /// On a board that connects every link: as many as the node's GPUs have. On cards with bridges: as
-/// many as the best connected card has. nullopt for a GPU that may have none.
+/// many as the best connected card has. nullopt for a GPU that may have none. That is also one in
+/// MIG mode, in which NVLink carries no traffic and the driver of some boards turns it off.
 std::optional<int> expected_nvlinks(const Hardware& hardware, const Gpu& gpu);
 
 }  // namespace paceline::agent

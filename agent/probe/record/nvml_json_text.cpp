@@ -81,6 +81,7 @@ std::string gpu_text(const Gpu& gpu) {
       text += (i == 0 ? "" : ", ") + shown(entries[i]);
     text += "]";
   };
+  if (gpu.mig && gpu.mig_profiles.empty()) text += ", \"mig\": []";
   list("mig", gpu.mig_profiles, json_string);
   list("nvlinks", gpu.nvlinks, link_text);
   return text + "}";

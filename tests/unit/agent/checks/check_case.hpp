@@ -24,6 +24,7 @@ inline constexpr const char* kSockets = "two-socket-pcie";
 inline constexpr const char* kTray = "gb200-like";
 inline constexpr const char* kVirtual = "cloud-vm-gpu";
 inline constexpr const char* kVirtualRdma = "cloud-vm-rdma";
+inline constexpr const char* kRootPorts = "kvm-root-ports";
 inline constexpr const char* kXe9680 = "xe9680-spare-ports";
 inline constexpr const char* kEfa = "aws-p5en-half";
 

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verdicts on set-ups that users describe as sound: guests of a hypervisor, MIG. None may fail.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "agent/checks/check.hpp"
+#include "agent/probe/formats/nvml_json.hpp"
+#include "agent/probe/hardware/nvlinks.hpp"
+#include "agent/probe/probe.hpp"
+#include "agent/probe/record/record.hpp"
+#include "agent/report/node_fabric.hpp"
+#include "testing/node_tree.hpp"
+#include "tests/unit/agent/checks/check_case.hpp"
+
+namespace paceline::agent {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Hardware machine_of(const NodeTree& tree, std::string_view fixture) {
+  const auto library = read_nvml_json(NodeTree::nvml_json(fixture), fixture);
+  return library ? probe_hardware(tree.root(), **library) : Hardware{};
+}
+
+/// The ids of the checks that fail.
+std::vector<std::string> failing(const std::vector<Finding>& findings) {
+  std::vector<std::string> ids;
+  for (const Check& check : checks()) {
+    if (worst(findings, check.id) == Verdict::kFail) ids.emplace_back(check.id);
+  }
+  return ids;
+}
+
+/// The evidence of a check for a subject; empty if there is none.
+std::string evidence(const std::vector<Finding>& findings, std::string_view id,
+                     std::string_view subject = {}) {
+  for (const auto& finding : findings) {
+    if (finding.id == id && finding.subject == subject) return finding.evidence;
+  }
+  return {};
+}
+
+/// The status of a condition of the NodeFabric.
+std::string condition_of(const Hardware& machine, std::string_view type) {
+  for (const auto& condition : fabric_status(machine, "0.1.0")["conditions"]) {
+    if (condition["type"] == type) return condition["status"];
+  }
+  return {};
+}
+
+void turn_links_off(Gpu& gpu) {
+  for (auto& link : gpu.nvlinks) link = {link.link, false, NvLinkRemote::kUnknown, {}};
+}
+
+// NVIDIA/nccl issues 1464 and 1674: GPUs and NICs of a board, each behind a root port of QEMU.
+TEST(KvmGuest, EmulatedRootPortsAndClosedNvlinksFailNothing) {
+  const NodeTree tree(kRootPorts);
+  const auto findings = findings_of(tree, kRootPorts);
+  EXPECT_THAT(failing(findings), IsEmpty());
+  EXPECT_THAT(evidence(findings, "gpu-nic-distance"), HasSubstr("distances there mean nothing"));
+  EXPECT_THAT(evidence(findings, "nvlink"), HasSubstr("no NVLink leads anywhere"));
+  const Hardware machine = machine_of(tree, kRootPorts);
+  EXPECT_TRUE(relate(machine).virtual_topology);
+  EXPECT_EQ(condition_of(machine, "FabricHealthy"), "True");
+}
+
+TEST(KvmGuest, ARealRootPortIsNoHypervisors) {
+  const NodeTree tree(kRootPorts);
+  for (const char* port : {"0000:00:02.0", "0000:00:02.1", "0000:00:02.2", "0000:00:02.3"})
+    tree.write(pci_file(port, "vendor"), "0x8086\n");
+  const auto findings = findings_of(tree, kRootPorts);
+  EXPECT_THAT(failing(findings), ElementsAre("gpu-nic-distance", "nvlink"));
+}
+
+// Bottlerocket pull request 4418 and NVIDIA/nccl issue 1716: a GPU in MIG mode has no NVLink.
+TEST(Mig, NvlinksOfAPartitionedGpuAreNotMissed) {
+  const NodeTree tree(kA100);
+  const auto partition = [](Hardware& machine) {
+    auto& gpu = machine.gpu.gpus[2];
+    gpu.mig = true;
+    turn_links_off(gpu);
+  };
+  const auto findings = findings_of(tree, kA100, partition);
+  EXPECT_THAT(failing(findings), IsEmpty());
+  EXPECT_THAT(evidence(findings, "nvlink", "GPU2"), HasSubstr("is in MIG mode"));
+  EXPECT_THAT(evidence(findings, "nvlink", "GPU3"), HasSubstr("12 of 12 links are active"));
+  Hardware machine = machine_of(tree, kA100);
+  partition(machine);
+  EXPECT_EQ(condition_of(machine, "FabricHealthy"), "True");
+  // The same links of a GPU that is not in MIG mode are a fault.
+  machine.gpu.gpus[2].mig = false;
+  EXPECT_EQ(condition_of(machine, "FabricHealthy"), "False");
+}
+
+TEST(Mig, NeighboursOnABoardWithoutSwitchesLoseTheirLinksToIt) {
+  // 4 GPUs, 4 links between each two, as on the A100 board with 4 GPUs; GPU 0 is in MIG mode.
+  Hardware machine = machine_of(NodeTree(kSockets), kSockets);
+  auto& gpus = machine.gpu.gpus;
+  ASSERT_EQ(gpus.size(), 4U);
+  for (std::size_t a = 0; a < 4; ++a) {
+    gpus[a].model = "NVIDIA A100-SXM4-80GB";
+    for (std::size_t b = 0; b < 4; ++b) {
+      for (int i = 0; i < 4 && a != b; ++i)
+        gpus[a].nvlinks.push_back({static_cast<int>(gpus[a].nvlinks.size()), a != 0 && b != 0,
+                                   NvLinkRemote::kGpu, gpus[b].pci_address});
+    }
+  }
+  gpus[0].mig = true;
+  EXPECT_EQ(expected_nvlinks(machine, gpus[0]), std::nullopt);
+  for (std::size_t i = 1; i < 4; ++i) EXPECT_EQ(expected_nvlinks(machine, gpus[i]), 8);
+  gpus[3].nvlinks[5].active = false;
+  EXPECT_GT(expected_nvlinks(machine, gpus[3]).value_or(0), active_nvlinks(gpus[3]));
+}
+
+TEST(Mig, ARecordingKeepsTheModeWithoutDevices) {
+  Gpu gpu;
+  gpu.pci_address = "0000:1b:00.0";
+  gpu.mig = true;
+  const auto read = read_nvml_json(nvml_json_text(std::vector<Gpu>{gpu}), "recorded");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_TRUE((*read)->devices()->front().mig);
+  gpu.mig = false;
+  const auto plain = read_nvml_json(nvml_json_text(std::vector<Gpu>{gpu}), "recorded");
+  ASSERT_TRUE(plain);
+  EXPECT_FALSE((*plain)->devices()->front().mig);
+}
+
+}  // namespace
+}  // namespace paceline::agent
