@@ -19,15 +19,15 @@ std::string clean_text(std::string text) {
 }
 
 /// The bridges from the GPU up to the common bridge and down to the NIC; empty if they share only
-/// the host bridge or less.
+/// the host bridge or less. Traffic between root ports passes the root complex whatever they say.
 std::vector<std::string> way_between(const PciFunction& a, const PciFunction& b) {
   std::size_t common = 0;
   while (common < a.path.size() && common < b.path.size() && a.path[common] == b.path[common])
     ++common;
-  if (common == 0) return {};
+  if (common <= 1) return {};
   std::vector<std::string> way(a.path.rbegin(),
                                a.path.rend() - static_cast<std::ptrdiff_t>(common));
-  if (is_pci_address(a.path[common - 1])) way.push_back(a.path[common - 1]);
+  way.push_back(a.path[common - 1]);
   way.insert(way.end(), b.path.begin() + static_cast<std::ptrdiff_t>(common), b.path.end());
   return way;
 }

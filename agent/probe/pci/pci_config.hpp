@@ -29,12 +29,10 @@ struct AcsControl {
   std::uint16_t word = 0;
   bool request_redirect() const { return (word & 0x04U) != 0; }
   bool completion_redirect() const { return (word & 0x08U) != 0; }
-  bool upstream_forwarding() const { return (word & 0x10U) != 0; }
   /// True if peer-to-peer traffic is sent to the root complex instead of straight through the
-  /// switch.
-  bool detours() const {
-    return request_redirect() || completion_redirect() || upstream_forwarding();
-  }
+  /// switch. Upstream forwarding (0x10) alone redirects nothing: it concerns packets that would
+  /// leave by the port they came in. The kernel leaves it on where pci=disable_acs_redir is set.
+  bool detours() const { return request_redirect() || completion_redirect(); }
   bool operator==(const AcsControl&) const = default;
 };
 

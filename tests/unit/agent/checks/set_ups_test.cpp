@@ -11,6 +11,7 @@
 #include "agent/probe/hardware/nvlinks.hpp"
 #include "agent/probe/probe.hpp"
 #include "agent/probe/record/record.hpp"
+#include "agent/probe/sysfs/root.hpp"
 #include "agent/report/node_fabric.hpp"
 #include "testing/node_tree.hpp"
 #include "tests/unit/agent/checks/check_case.hpp"
@@ -57,6 +58,14 @@ void turn_links_off(Gpu& gpu) {
   for (auto& link : gpu.nvlinks) link = {link.link, false, NvLinkRemote::kUnknown, {}};
 }
 
+/// Changes one byte of a function's configuration space.
+void patch(const NodeTree& tree, const std::string& address, std::size_t at, char value) {
+  auto config = read_bytes(tree.folder() / pci_file(address, "config"), 4096).value_or("");
+  ASSERT_LT(at, config.size()) << address;
+  config[at] = value;
+  tree.write(pci_file(address, "config"), config);
+}
+
 // NVIDIA/nccl issues 1464 and 1674: GPUs and NICs of a board, each behind a root port of QEMU.
 TEST(KvmGuest, EmulatedRootPortsAndClosedNvlinksFailNothing) {
   const NodeTree tree(kRootPorts);
@@ -75,6 +84,38 @@ TEST(KvmGuest, ARealRootPortIsNoHypervisors) {
     tree.write(pci_file(port, "vendor"), "0x8086\n");
   const auto findings = findings_of(tree, kRootPorts);
   EXPECT_THAT(failing(findings), ElementsAre("gpu-nic-distance", "nvlink"));
+}
+
+constexpr std::size_t kAcsControl = 0x106;    // where the fixtures have it
+constexpr std::size_t kDeviceControl = 0x48;  // bits 7:5 are the payload size
+
+TEST(Bridges, RedirectsThatTheKernelTurnedOffLeaveUpstreamForwardingOn) {
+  const NodeTree tree(kH100);
+  for (const char* bridge : {"0000:16:00.0", "0000:17:00.0", "0000:17:02.0"})
+    patch(tree, bridge, kAcsControl, 0x11);
+  const auto findings = findings_of(tree, kH100);
+  EXPECT_EQ(worst(findings, "acs"), Verdict::kPass);
+  EXPECT_EQ(evidence(findings, "acs", "0000:17:00.0"), "control 0x0011");
+}
+
+TEST(Bridges, RootPortsWithoutASwitchRedirectNothing) {
+  // GPU 1 and the NIC are behind two root ports, so their traffic passes the root complex anyway.
+  const NodeTree tree(kSockets);
+  patch(tree, "0000:16:03.0", kAcsControl, 0x1d);
+  const auto findings = findings_of(tree, kSockets);
+  EXPECT_EQ(worst(findings, "acs"), Verdict::kPass);
+  EXPECT_EQ(evidence(findings, "acs", "0000:16:03.0"), "");
+}
+
+TEST(Bridges, MayTakeLargerPayloadsThanTheDevicesSend) {
+  const NodeTree tree(kH100);
+  patch(tree, "0000:17:00.0", kDeviceControl, 0x50);  // 512 bytes, relaxed ordering
+  auto findings = findings_of(tree, kH100);
+  EXPECT_EQ(worst(findings, "pcie-mps"), Verdict::kPass);
+  EXPECT_THAT(evidence(findings, "pcie-mps", "GPU0 mlx5_0"), HasSubstr("bridges take more"));
+  patch(tree, "0000:17:00.0", kDeviceControl, 0x10);  // 128 bytes
+  findings = findings_of(tree, kH100);
+  EXPECT_EQ(worst(findings, "pcie-mps"), Verdict::kFail);
 }
 
 // Bottlerocket pull request 4418 and NVIDIA/nccl issue 1716: a GPU in MIG mode has no NVLink.

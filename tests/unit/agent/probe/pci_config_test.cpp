@@ -39,6 +39,10 @@ TEST(PciConfigSpace, ReadsWhatTheCapabilitiesSay) {
   EXPECT_TRUE(config.shows_extended());
   // validation, blocking, egress and direct translation redirect nothing
   EXPECT_FALSE(AcsControl{0x63}.detours());
+  // what pci=disable_acs_redir leaves on: validation and upstream forwarding
+  EXPECT_FALSE(AcsControl{0x11}.detours());
+  EXPECT_TRUE(AcsControl{0x04}.detours());
+  EXPECT_TRUE(AcsControl{0x08}.detours());
 }
 
 TEST(PciConfigSpace, WhatIsNotShownIsNotAbsent) {
