@@ -48,6 +48,13 @@ void judge_memory(const std::string& label, const GpuCondition& gpu, Findings& f
 }  // namespace
 
 void check_gpu_health(const Node& node, Findings& found) {
+  for (const auto& function : node.hardware.pci) {
+    // NVIDIA's virtual functions can be hundreds, and their GPU is told.
+    if (accelerator_kind(function) != nullptr && !function.virtual_function &&
+        is_kept_for_guests(function))
+      found.set_aside(function.address,
+                      "is bound to " + function.driver + ": kept for virtual machines");
+  }
   if (node.fabric.gpus.empty()) return found.skip("no accelerator");
   if (node.hardware.from_topology_file)
     return found.unknown("", "a topology file does not tell whether GPUs answer");

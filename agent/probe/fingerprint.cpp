@@ -20,6 +20,9 @@ std::string fingerprint(const Root& root, GpuLibrary& library,
   for (const auto& name : list_names(net)) {
     std::error_code error;
     if (!std::filesystem::exists(net / name / "device", error)) continue;
+    // Virtual functions and their representors come and go with pods.
+    if (std::filesystem::exists(net / name / "device/physfn", error) || is_representor(net / name))
+      continue;
     note(text, name,
          read_text(net / name / "operstate").value_or("") +
              read_text(net / name / "carrier").value_or(""));

@@ -45,15 +45,15 @@ GpuReport probe_gpus(const std::vector<PciFunction>& pci, GpuLibrary& library) {
   std::string gone;
   for (const auto& function : pci) {
     const AcceleratorKind* kind = accelerator_kind(function);
-    if (kind == nullptr) continue;
+    const bool shown = std::any_of(report.gpus.begin(), report.gpus.end(), [&](const Gpu& gpu) {
+      return gpu.pci_address == function.address;
+    });
+    if (kind == nullptr || (!shown && is_kept_for_guests(function))) continue;
     if (!function.answers) gone += (gone.empty() ? "" : ", ") + function.address;
     if (function.vendor != kNvidia) {
       others.push_back(from_bus(function, *kind));
       continue;
     }
-    const bool shown = std::any_of(report.gpus.begin(), report.gpus.end(), [&](const Gpu& gpu) {
-      return gpu.pci_address == function.address;
-    });
     if (!shown) report.unreadable.push_back(from_bus(function, *kind));
   }
   // Other vendors' tools also count from 0, in bus order.

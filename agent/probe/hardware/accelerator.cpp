@@ -60,6 +60,12 @@ const AcceleratorKind* accelerator_kind(const PciFunction& function) {
   return nullptr;
 }
 
+bool is_kept_for_guests(const PciFunction& function) {
+  // vfio-pci, nvgrace_gpu_vfio_pci. Intel's virtual functions serve containers too.
+  return function.driver.find("vfio") != std::string::npos ||
+         (function.virtual_function && function.vendor == kNvidia);
+}
+
 bool is_nvidia(const PciFunction& function) {
   return function.vendor == kNvidia || (function.vendor == 0 && function.class_code >> 8U == k3d);
 }

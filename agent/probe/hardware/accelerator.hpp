@@ -22,6 +22,10 @@ struct AcceleratorKind {
 /// The table's row for this function; null if it is no accelerator.
 const AcceleratorKind* accelerator_kind(const PciFunction& function);
 
+/// True for an accelerator that the node keeps for virtual machines, so that no container can use
+/// it: one that is bound to a VFIO driver, and NVIDIA's virtual functions (vGPU).
+bool is_kept_for_guests(const PciFunction& function);
+
 /// A GPU of NVIDIA. The topology files of clouds name the PCI class alone, and of the vendors that
 /// NCCL serves only NVIDIA has 3D controllers.
 bool is_nvidia(const PciFunction& function);

@@ -38,8 +38,8 @@ struct PciFunction {
   std::string link_speed = {};  // the current one, as the kernel writes it: "32.0 GT/s PCIe"
   std::string link_width = {};
   bool answers = true;  // false if its configuration space reads as all ones: it fell off the bus
-  std::string driver = {};        // read for network functions only; empty: none is bound
-  bool virtual_function = false;  // read for network functions only
+  std::string driver = {};  // read for network functions and accelerators; empty: none is bound
+  bool virtual_function = false;  // read for network functions and accelerators
   bool operator==(const PciFunction&) const = default;
 };
 

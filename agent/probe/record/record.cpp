@@ -83,7 +83,8 @@ class Recorder {
       link(folder / name);
       const auto real = resolve(folder / name);
       if (!real) continue;
-      copy(*real, {"type", "speed", "mtu", "operstate", "carrier", "qos/trust", "qos/pfc"});
+      copy(*real, {"type", "speed", "mtu", "operstate", "carrier", "phys_port_name", "qos/trust",
+                   "qos/pfc"});
       counters(*real, CounterKind::Of::kNic);
       for (const char* point : {"ecn/roce_np/enable", "ecn/roce_rp/enable"}) {
         for (const auto& priority : list_names(*real / point))

@@ -19,8 +19,12 @@ namespace paceline::agent {
 Cpu probe_cpu(const Root& root);
 
 /// Network devices with hardware behind them: no veth, bridge, tunnel or loopback. With SR-IOV,
-/// the physical functions only.
+/// the physical functions only, without representors.
 std::vector<Nic> probe_nics(const Root& root);
+
+/// True for the network device by which a NIC's own switch (switchdev) shows the port of a virtual
+/// function. It lies beside the NIC's network device, and its settings are not the NIC's.
+bool is_representor(const std::filesystem::path& netdev);
 
 /// list_names returns no more names of one folder.
 inline constexpr std::size_t kMostPciFunctions = 16384;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cctype>
 #include <filesystem>
 
 #include "agent/probe/sysfs/devices.hpp"
@@ -11,6 +12,15 @@ constexpr std::int64_t kInfiniband = 32;  // ARPHRD_INFINIBAND
 
 }  // namespace
 
+bool is_representor(const std::filesystem::path& netdev) {
+  // "pf0vf1", "pf0sf88", "c1pf0": the port of a function. The NIC's own port is "p0".
+  const std::string port = read_text(netdev / "phys_port_name").value_or("");
+  std::size_t at = 0;
+  if (port.starts_with('c')) at = port.find_first_not_of("0123456789", 1);
+  return at != std::string::npos && port.size() > at + 2 && port.compare(at, 2, "pf") == 0 &&
+         std::isdigit(static_cast<unsigned char>(port[at + 2])) != 0;
+}
+
 std::vector<Nic> probe_nics(const Root& root) {
   std::vector<Nic> nics;
   const auto folder = root.sys() / "class/net";
@@ -19,6 +29,7 @@ std::vector<Nic> probe_nics(const Root& root) {
     std::error_code error;
     if (!std::filesystem::exists(device, error)) continue;  // virtual: veth, bridge, bond, loopback
     if (std::filesystem::exists(device / "physfn", error)) continue;
+    if (is_representor(folder / name)) continue;
     const auto type = read_number(folder / name / "type");
     if (type != kEthernet && type != kInfiniband) continue;
 

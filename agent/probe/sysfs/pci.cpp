@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "agent/probe/hardware/accelerator.hpp"
 #include "agent/probe/sysfs/devices.hpp"
 
 namespace paceline::agent {
@@ -72,7 +73,7 @@ std::vector<PciFunction> probe_pci(const Root& root) {
     function.link_speed = read_word(*real / "current_link_speed");
     function.link_width = read_word(*real / "current_link_width");
     function.answers = pci_answers(root, name);
-    if (function.class_code >> 16U == kNetwork) {
+    if (function.class_code >> 16U == kNetwork || accelerator_kind(function) != nullptr) {
       std::error_code error;
       if (const auto driver = resolve(*real / "driver"))
         function.driver = driver->filename().string();

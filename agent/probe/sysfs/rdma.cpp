@@ -113,6 +113,9 @@ std::vector<RdmaDevice> probe_rdma(const Root& root) {
     found.pci_address = pci_address(device / "device").value_or("");
     if (!found.pci_address.empty()) found.numa_node = pci_numa_node(root, found.pci_address);
     found.netdevs = list_names(device / "device/net");
+    std::erase_if(found.netdevs, [&](const std::string& netdev) {
+      return is_representor(device / "device/net" / netdev);
+    });
     if (const auto driver = resolve(device / "device/driver"))
       found.driver = driver->filename().string();
     found.own_peer_memory = efa_peer_memory(device / "device");

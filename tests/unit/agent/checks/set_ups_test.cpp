@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verdicts on set-ups that users describe as sound: guests of a hypervisor, MIG. None may fail.
+// Verdicts on set-ups that users describe as sound: guests and hosts of virtual machines, MIG,
+// switchdev, addresses of pods. None may fail.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "agent/checks/check.hpp"
 #include "agent/probe/formats/nvml_json.hpp"
@@ -169,6 +173,95 @@ TEST(Mig, ARecordingKeepsTheModeWithoutDevices) {
   const auto plain = read_nvml_json(nvml_json_text(std::vector<Gpu>{gpu}), "recorded");
   ASSERT_TRUE(plain);
   EXPECT_FALSE((*plain)->devices()->front().mig);
+}
+
+/// A PCI function beside the one at `address`.
+void add_function(const NodeTree& tree, const std::string& address, const std::string& added) {
+  const auto folder =
+      std::filesystem::canonical(tree.folder() / pci_file(address, "")).parent_path();
+  std::filesystem::create_directory(folder / added);
+  std::filesystem::create_symlink(folder / added, tree.folder() / "sys/bus/pci/devices" / added);
+  for (const char* file : {"vendor", "device", "class"})
+    std::filesystem::copy_file(folder / address / file, folder / added / file);
+}
+
+/// The machine without the GPU at `address` in NVML's answer.
+std::vector<Finding> findings_without(const NodeTree& tree, std::string_view fixture,
+                                      const std::string& address, Hardware* machine = nullptr) {
+  auto answer = nlohmann::json::parse(NodeTree::nvml_json(fixture));
+  auto& devices = answer["devices"];
+  for (std::size_t i = devices.size(); i-- > 0;) {
+    if (devices[i]["pciAddress"] == address) devices.erase(i);
+  }
+  const auto library = read_nvml_json(answer.dump(), fixture);
+  EXPECT_TRUE(library);
+  const Hardware hardware = probe_hardware(tree.root(), **library);
+  if (machine != nullptr) *machine = hardware;
+  return run_checks(Node(hardware, read_settings(tree.root(), hardware)));
+}
+
+// The vGPU guide of NVIDIA: sriov-manage -e makes virtual functions of the GPU's own PCI class.
+TEST(VgpuHost, VirtualFunctionsAreNoMissingGpus) {
+  const NodeTree tree(kSockets);
+  const auto before = findings_of(tree, kSockets);
+  for (const char* added : {"0000:91:00.4", "0000:91:00.5", "0000:91:00.6"}) {
+    add_function(tree, "0000:91:00.0", added);
+    std::filesystem::create_symlink("../0000:91:00.0", tree.folder() / pci_file(added, "physfn"));
+  }
+  EXPECT_EQ(findings_of(tree, kSockets), before);
+  EXPECT_EQ(condition_of(machine_of(tree, kSockets), "GpuHealthy"), "True");
+}
+
+// KubeVirt's host devices: the GPU is bound to vfio-pci, so NVML does not show it.
+TEST(KubevirtHost, AGpuThatIsKeptForGuestsIsTold) {
+  const NodeTree tree(kSockets);
+  const std::string address = "0000:91:00.0";
+  EXPECT_EQ(worst(findings_without(tree, kSockets, address), "gpu-health"), Verdict::kFail);
+  const auto driver = tree.folder() / "sys/bus/pci/drivers/vfio-pci";
+  std::filesystem::create_directories(driver);
+  std::filesystem::create_symlink(driver, tree.folder() / pci_file(address, "driver"));
+  // A sleeping device that a VFIO driver holds reads as ones.
+  tree.write(pci_file(address, "config"), std::string(64, '\xff'));
+  Hardware machine;
+  const auto findings = findings_without(tree, kSockets, address, &machine);
+  EXPECT_EQ(worst(findings, "gpu-health"), Verdict::kPass);
+  EXPECT_THAT(evidence(findings, "gpu-health", address), HasSubstr("is bound to vfio-pci"));
+  EXPECT_EQ(machine.gpu.problem, "");
+  EXPECT_EQ(condition_of(machine, "GpuHealthy"), "True");
+}
+
+/// A network device beside that of an RDMA device, as switchdev shows a virtual function's port.
+void add_representor(const NodeTree& tree, const std::string& nic, const std::string& name,
+                     const std::string& port) {
+  const auto folder =
+      std::filesystem::canonical(tree.folder() / "sys/class/infiniband" / nic / "device");
+  std::filesystem::create_directories(folder / "net" / name);
+  std::filesystem::create_symlink(folder / "net" / name, tree.folder() / "sys/class/net" / name);
+  std::filesystem::create_symlink("../../../" + folder.filename().string(),
+                                  folder / "net" / name / "device");
+  const std::string net = "sys/class/net/" + name + "/";
+  tree.write(net + "type", "1\n");
+  tree.write(net + "mtu", "1500\n");
+  tree.write(net + "operstate", "up\n");
+  tree.write(net + "phys_port_name", port + "\n");
+}
+
+// sriov-network-operator pull request 75: from kernel 5.8 on, representors are in the physical
+// function's folder net. Their form: sriovnet pull request 72.
+TEST(Switchdev, RepresentorsAreNotNetworkDevicesOfTheNic) {
+  const NodeTree tree(kA100);
+  tree.write("sys/class/net/eth0/phys_port_name", "p0\n");
+  const Hardware before = machine_of(tree, kA100);
+  const auto said = findings_of(tree, kA100);
+  add_representor(tree, "mlx5_0", "eth0r0", "pf0vf0");
+  add_representor(tree, "mlx5_0", "eth0r1", "pf0sf88");
+  add_representor(tree, "mlx5_0", "eth0r2", "c1pf0vf3");
+  add_representor(tree, "mlx5_0", "eth0r3", "c1pf0");
+  EXPECT_EQ(machine_of(tree, kA100), before);
+  EXPECT_EQ(findings_of(tree, kA100), said);
+  EXPECT_THAT(before.rdma[0].netdevs, ElementsAre("eth0"));
+  add_representor(tree, "mlx5_0", "eth0p1", "p1");  // a port of the NIC itself
+  EXPECT_EQ(machine_of(tree, kA100).nics.size(), before.nics.size() + 1);
 }
 
 }  // namespace
