@@ -30,6 +30,20 @@ const Gid* routable(const RdmaPort& port, Suits suits) {
   return found == port.gids.end() ? nullptr : &*found;
 }
 
+bool can_be_routed(std::string_view value) { return !value.starts_with(kLinkLocal); }
+
+/// True if the node itself gave the NIC an address. The GIDs of a pod's network device, such as a
+/// macvlan, are in the same table.
+bool has_own_address(const RdmaDevice& nic) {
+  return std::any_of(nic.ports.begin(), nic.ports.end(), [&](const RdmaPort& port) {
+    return std::any_of(port.gids.begin(), port.gids.end(), [&](const Gid& gid) {
+      const bool own = gid.netdev.empty() || std::find(nic.netdevs.begin(), nic.netdevs.end(),
+                                                       gid.netdev) != nic.netdevs.end();
+      return own && gid.type == "RoCE v2" && can_be_routed(gid.value);
+    });
+  });
+}
+
 /// NICs with an Ethernet link; skips the check if there is none.
 std::vector<const RdmaDevice*> roce_nics(const Node& node, Findings& found) {
   std::vector<const RdmaDevice*> nics;
@@ -96,7 +110,10 @@ void judge_active_mtu(const Node& node, const std::vector<const RdmaDevice*>& ni
 }  // namespace
 
 void check_gid(const Node& node, Findings& found) {
-  for (const auto* nic : roce_nics(node, found)) {
+  const auto nics = roce_nics(node, found);
+  const bool any_address = std::any_of(nics.begin(), nics.end(),
+                                       [](const RdmaDevice* nic) { return has_own_address(*nic); });
+  for (const auto* nic : nics) {
     const RdmaPort& port = *carrying_port(*nic);
     const std::string name = port_name(*nic, port);
     if (port.gids.empty()) {
@@ -105,16 +122,18 @@ void check_gid(const Node& node, Findings& found) {
     }
     const Gid* four =
         routable(port, [](std::string_view value) { return value.starts_with(kIpv4Mapped); });
-    const Gid* six =
-        routable(port, [](std::string_view value) { return !value.starts_with(kLinkLocal); });
+    const Gid* six = routable(port, can_be_routed);
     if (four != nullptr) {
       found.pass(name, "GID " + std::to_string(four->index) + " is RoCE v2 with an IPv4 address");
     } else if (six != nullptr) {
       found.pass(name, "GID " + std::to_string(six->index) +
                            " is RoCE v2 with an IPv6 address: set NCCL_IB_ADDR_FAMILY=AF_INET6");
     } else {
-      found.bad(name, "none of its " + std::to_string(port.gids.size()) +
-                          " GIDs is RoCE v2 with an address that can be routed");
+      const std::string says = "none of its " + std::to_string(port.gids.size()) +
+                               " GIDs is RoCE v2 with an address that can be routed";
+      // With SR-IOV or macvlan each pod brings its address, and no NIC of the node has one.
+      any_address ? found.bad(name, says)
+                  : found.warn(name, says + "; right only where pods bring theirs");
     }
   }
 }

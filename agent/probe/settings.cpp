@@ -212,7 +212,8 @@ std::map<std::string, std::vector<int>> parse_xids(std::string_view text) {
     // "0000:3b:00): 79, pid=…": the kernel's message names no function.
     const auto close = text.find("): ", at);
     if (close == std::string_view::npos || close - at > kMaxWord) continue;
-    std::string address = sysfs_address(text.substr(at, close - at));
+    // A GPU in MIG mode adds its instance: "0000:3b:00 GPU-I:05".
+    std::string address = sysfs_address(text.substr(at, std::min(close, text.find(' ', at)) - at));
     if (address.find('.') == std::string::npos) address += ".0";
     int code = 0;
     const char* first = text.data() + close + 3;

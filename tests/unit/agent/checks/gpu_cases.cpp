@@ -46,6 +46,9 @@ std::vector<CheckCase> health_cases() {
       {"xid", Verdict::kUnknown, "takes CAP_SYSLOG", kH100},
       {"xid", Verdict::kPass, "no Xid that speaks of hardware", kH100,
        put("dev/kmsg", "4,1,5,-;NVRM: Xid (PCI:0000:52:00): 31, pid=7, name=python, MMU Fault\n")},
+      {"xid", Verdict::kWarn, "Xid 94 in the kernel log", kH100,
+       put("dev/kmsg",
+           "4,1,5,-;NVRM: Xid (PCI:0000:52:00 GPU-I:05): 94, pid=7, name=python, Contained\n")},
       {"xid", Verdict::kWarn, "Xid 79, 119 in the kernel log", kH100,
        put("dev/kmsg",
            "4,1,5,-;NVRM: Xid (PCI:0000:52:00): 79, pid='<unknown>', GPU has fallen off the bus.\n"

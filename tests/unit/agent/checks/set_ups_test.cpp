@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/checks/check.hpp"
+#include "agent/checks/summary.hpp"
 #include "agent/probe/formats/nvml_json.hpp"
 #include "agent/probe/hardware/nvlinks.hpp"
 #include "agent/probe/probe.hpp"
@@ -262,6 +263,33 @@ TEST(Switchdev, RepresentorsAreNotNetworkDevicesOfTheNic) {
   EXPECT_THAT(before.rdma[0].netdevs, ElementsAre("eth0"));
   add_representor(tree, "mlx5_0", "eth0p1", "p1");  // a port of the NIC itself
   EXPECT_EQ(machine_of(tree, kA100).nics.size(), before.nics.size() + 1);
+}
+
+// NVIDIA/nccl issues 1573 and 1796: macvlans of pods have the addresses, the NICs have none.
+TEST(PodNetworks, NicsWithoutAddressesMayBeMeant) {
+  const NodeTree tree(kA100);
+  const auto port_of = [](int nic) {
+    return "sys/class/infiniband/mlx5_" + std::to_string(nic) + "/ports/1/";
+  };
+  for (int nic = 0; nic < 8; ++nic) {
+    for (const char* index : {"2", "3"})
+      tree.write(port_of(nic) + "gids/" + index, "0000:0000:0000:0000:0000:0000:0000:0000\n");
+  }
+  auto findings = findings_of(tree, kA100);
+  EXPECT_EQ(worst(findings, "gid"), Verdict::kWarn);
+  EXPECT_THAT(evidence(findings, "gid", "mlx5_3/1"), HasSubstr("right only where pods bring"));
+  EXPECT_NE(gpu_direct_ready(findings).good, false);
+  // A pod runs on two of the NICs: its addresses say nothing of the others.
+  for (int nic : {0, 1}) {
+    tree.write(port_of(nic) + "gids/3", "0000:0000:0000:0000:0000:ffff:0a98:000c\n");
+    tree.write(port_of(nic) + "gid_attrs/ndevs/3", "net1\n");
+  }
+  findings = findings_of(tree, kA100);
+  EXPECT_THAT(evidence(findings, "gid", "mlx5_0/1"), HasSubstr("GID 3 is RoCE v2 with an IPv4"));
+  EXPECT_EQ(worst(findings, "gid"), Verdict::kWarn);
+  // An address of the node itself on one NIC is missed on the others.
+  tree.write(port_of(0) + "gid_attrs/ndevs/3", "eth0\n");
+  EXPECT_EQ(worst(findings_of(tree, kA100), "gid"), Verdict::kFail);
 }
 
 }  // namespace
