@@ -237,6 +237,11 @@ void check_iommu(const Node& node, Findings& found) {
   const std::string cmdline = " " + node.settings.cmdline.value_or("") + " ";
   const bool passes = cmdline.find(" iommu=pt ") != std::string::npos ||
                       cmdline.find(" iommu.passthrough=1 ") != std::string::npos;
+  // Traffic to a GPU behind NVLink-C2C passes its CPU anyway, which translates on the way. NVIDIA's
+  // guide for Grace itself asks for iommu.passthrough=0 on some systems.
+  const auto& gpus = node.hardware.gpu.gpus;
+  const bool coherent = !gpus.empty() && std::all_of(gpus.begin(), gpus.end(),
+                                                     [](const Gpu& gpu) { return gpu.c2c; });
   for (const auto& end : ends_of(node)) {
     const auto* setup = node.setup(end.address);
     if (setup == nullptr) {
@@ -246,8 +251,9 @@ void check_iommu(const Node& node, Findings& found) {
     } else if (setup->iommu_type == "identity") {
       found.pass(end.label, "its IOMMU group is of type identity");
     } else if (setup->iommu_type.starts_with("DMA")) {
-      found.bad(end.label, "its IOMMU group is of type " + setup->iommu_type +
-                               ": every address is translated");
+      const std::string says =
+          "its IOMMU group is of type " + setup->iommu_type + ": every address is translated";
+      coherent ? found.warn(end.label, says) : found.bad(end.label, says);
     } else if (setup->iommu_type.empty() && passes) {
       found.pass(end.label, "the kernel's command line asks for pass-through");
     } else {

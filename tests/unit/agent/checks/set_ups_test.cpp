@@ -265,6 +265,21 @@ TEST(Switchdev, RepresentorsAreNotNetworkDevicesOfTheNic) {
   EXPECT_EQ(machine_of(tree, kA100).nics.size(), before.nics.size() + 1);
 }
 
+// sriov-network-operator pull request 864: NVIDIA's guide for Grace asks for
+// iommu.passthrough=0, and NVIDIA's kernels pass through by themselves only from 6.11 on.
+TEST(Grace, ATranslatingIommuCostsSpeedAtMost) {
+  const auto translate = [](const NodeTree& tree) {
+    for (const auto& group : list_names(tree.folder() / "sys/kernel/iommu_groups"))
+      tree.write("sys/kernel/iommu_groups/" + group + "/type", "DMA-FQ\n");
+  };
+  const NodeTree tray(kTray);
+  translate(tray);
+  EXPECT_EQ(worst(findings_of(tray, kTray), "iommu"), Verdict::kWarn);
+  const NodeTree others(kH100);
+  translate(others);
+  EXPECT_EQ(worst(findings_of(others, kH100), "iommu"), Verdict::kFail);
+}
+
 // NVIDIA/nccl issues 1573 and 1796: macvlans of pods have the addresses, the NICs have none.
 TEST(PodNetworks, NicsWithoutAddressesMayBeMeant) {
   const NodeTree tree(kA100);
