@@ -214,6 +214,45 @@ def test_values_reach_the_objects() -> None:
     )
 
 
+def test_critical_classes_have_the_quota_that_gke_asks_for(objects: list[dict[str, Any]]) -> None:
+    workloads = {"operator": "Deployment", "agent": "DaemonSet"}
+    for part, kind in workloads.items():
+        quota = one(objects, "ResourceQuota", f"paceline-{part}")
+        workload = one(objects, kind, f"paceline-{part}")
+        assert quota["metadata"]["namespace"] == workload["metadata"]["namespace"]
+        (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
+        assert scope == {
+            "scopeName": "PriorityClass",
+            "operator": "In",
+            "values": [workload["spec"]["template"]["spec"]["priorityClassName"]],
+        }
+        assert quota["spec"]["hard"] == {"pods": "1G"}
+    other = render("--set=operator.priorityClassName=infra", "--set=agent.priorityClassName=")
+    assert not [item for item in other if item["kind"] == "ResourceQuota"]
+    assert pod_of(other, "Deployment", "paceline-operator")["priorityClassName"] == "infra"
+    assert "priorityClassName" not in pod_of(other, "DaemonSet", "paceline-agent")
+
+
+def test_pods_take_labels_annotations_arguments_and_variables_of_users() -> None:
+    workloads = {"operator": "Deployment", "agent": "DaemonSet"}
+    settings = (
+        "podLabels.team=a",
+        "podAnnotations.note=b",
+        "extraArgs={--one}",
+        "extraEnv[0].name=HTTPS_PROXY",
+        "extraEnv[0].value=http://proxy:3128",
+    )
+    objects = render(*[f"--set={part}.{setting}" for part in workloads for setting in settings])
+    for part, kind in workloads.items():
+        template_of = one(objects, kind, f"paceline-{part}")["spec"]["template"]
+        assert template_of["metadata"]["labels"]["team"] == "a"
+        assert template_of["metadata"]["annotations"]["note"] == "b"
+        assert template_of["metadata"]["annotations"]["prometheus.io/scrape"] == "true"
+        (container,) = template_of["spec"]["containers"]
+        assert container["args"][-1] == "--one"
+        assert {"name": "HTTPS_PROXY", "value": "http://proxy:3128"} in container["env"]
+
+
 def test_the_agent_can_be_left_out() -> None:
     objects = render("--set=agent.enabled=false")
     assert not [item for item in objects if "agent" in item["metadata"]["name"]]
@@ -226,6 +265,7 @@ def test_the_agent_can_be_left_out() -> None:
         ("images.pullPolicy=Sometimes", "pullPolicy"),
         ("operator.replica=2", "replica"),
         ("agent.probeSeconds=0", "probeSeconds"),
+        ("agent.podLabels.level=1", "podLabels"),
         ("log.format=xml", "format"),
         ("agent.privilegedLook=true", "privilegedLook"),
         ("agent.privilegedLook.enable=true", "privilegedLook"),

@@ -32,3 +32,23 @@ readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
 {{- end }}
+
+{{/* Clusters such as GKE admit system-* priority classes only where a quota covers them. It limits
+nothing. Call with (dict "root" $ "part" "agent" "namespace" … "class" …). */}}
+{{- define "paceline.criticalPods" -}}
+{{- if hasPrefix "system-" .class }}
+---
+apiVersion: v1
+kind: ResourceQuota
+metadata:
+  name: paceline-{{ .part }}
+  namespace: {{ .namespace }}
+  labels:
+    {{- include "paceline.labels" . | nindent 4 }}
+spec:
+  hard: {pods: 1G}
+  scopeSelector:
+    matchExpressions:
+      - {scopeName: PriorityClass, operator: In, values: [{{ .class }}]}
+{{- end }}
+{{- end }}
