@@ -36,7 +36,7 @@ capabilities:
 {{/* Clusters such as GKE admit system-* priority classes only where a quota covers them. It limits
 nothing. Call with (dict "root" $ "part" "agent" "namespace" … "class" …). */}}
 {{- define "paceline.criticalPods" -}}
-{{- if hasPrefix "system-" .class }}
+{{- if hasPrefix "system-" (default "" .class) }}
 ---
 apiVersion: v1
 kind: ResourceQuota
