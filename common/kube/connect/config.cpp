@@ -50,14 +50,8 @@ Result<Config> load_in_cluster(const std::string& root) {
 
 Result<Config> load_default(const std::string& path, const std::string& context) {
   if (!path.empty()) return load_kubeconfig(path, context);
-  if (std::string files = variable("KUBECONFIG"); !files.empty()) {
-    if (files.find(':') != std::string::npos) {
-      return fail(
-          Code::kInvalid, Origin::kConfig,
-          "KUBECONFIG=\"" + files + "\" names several files, which are not merged here; name one");
-    }
-    return load_kubeconfig(files, context);
-  }
+  if (const std::string files = variable("KUBECONFIG"); !files.empty())
+    return load_kubeconfigs(files, context);
   auto in_cluster = load_in_cluster();
   if (in_cluster || in_cluster.error().code != Code::kNotFound) return in_cluster;
   const std::string home = variable("HOME") + "/.kube/config";

@@ -38,6 +38,8 @@ struct Config {
 
 /// `context` empty: current-context. Relative paths are relative to the file's folder.
 Result<Config> load_kubeconfig(const std::string& path, const std::string& context = {});
+/// Kubeconfigs with colons between, merged as kubectl does. A file that does not exist is left out.
+Result<Config> load_kubeconfigs(const std::string& paths, const std::string& context = {});
 /// The service account of this pod.
 Result<Config> load_in_cluster(const std::string& root = "/");
 /// `path` if given, else $KUBECONFIG, else in-cluster, else ~/.kube/config.

@@ -76,6 +76,43 @@ TEST_F(Kubeconfig, RefusalNamesTheFieldThatIsWrong) {
   EXPECT_NE(broken("current-context: one", "current-context: [").find("config"), std::string::npos);
 }
 
+TEST_F(Kubeconfig, SeveralFilesAreMergedAndTheFirstCounts) {
+  std::filesystem::create_directories(folder + "/more");
+  std::ofstream(folder + "/one")
+      << "current-context: mine\n"
+         "contexts:\n"
+         "- {name: mine, context: {cluster: c, user: u, namespace: ml}}\n"
+         "users:\n"
+         "- {name: u, user: {token: first}}\n";
+  std::ofstream(folder + "/more/two") << kGood;
+  const auto load_all = [&](const std::string& paths, const std::string& context = {}) {
+    return load_kubeconfigs(paths, context);
+  };
+  const std::string both = folder + "/one:" + folder + "/none::" + folder + "/more/two:";
+  const auto config = load_all(both);
+  ASSERT_TRUE(config) << to_string(config.error());
+  EXPECT_EQ(config->ns, "ml");
+  EXPECT_EQ(config->token, "first");
+  EXPECT_EQ(config->endpoint.host, "10.0.0.1");
+  // A relative path belongs to the file that it stands in.
+  EXPECT_EQ(config->endpoint.ca_file, folder + "/more/pki/ca.crt");
+  ASSERT_TRUE(load_all(both, "two"));
+  const auto unknown = load_all(both, "three");
+  ASSERT_FALSE(unknown);
+  EXPECT_NE(unknown.error().message.find("/more/two: contexts has no entry named \"three\""),
+            std::string::npos);
+  const auto none = load_all(folder + "/none:" + folder + "/nowhere");
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Code::kNotFound);
+}
+
+TEST_F(Kubeconfig, AFolderIsRefusedByName) {
+  for (const auto& config : {load_kubeconfig(folder), load_kubeconfigs(folder)}) {
+    ASSERT_FALSE(config);
+    EXPECT_NE(config.error().message.find(folder + ": is a folder"), std::string::npos);
+  }
+}
+
 TEST_F(Kubeconfig, AbsentFileSaysWhich) {
   const auto config = load_kubeconfig(folder + "/none");
   ASSERT_FALSE(config);
