@@ -64,8 +64,9 @@ CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
   trace->add_option("job", options.job, "job/NAME; with --local the name of a run");
   CLI::Option* local =
       trace->add_flag("--local", options.local, "a `paceline run` of this machine");
-  trace->add_option("-n,--namespace", options.name_space, "namespace of the job")
-      ->capture_default_str()
+  trace
+      ->add_option("-n,--namespace", options.name_space,
+                   "namespace of the job; default: that of the kubeconfig's context")
       ->excludes(local);
   trace
       ->add_option("--kubeconfig", options.kubeconfig,

@@ -20,6 +20,7 @@
 #include "cli/run/command.hpp"
 #include "cli/top/command.hpp"
 #include "cli/trace/command.hpp"
+#include "cli/watch/way.hpp"
 #include "common/http/beast/transport.hpp"
 #include "common/http/token_file.hpp"
 #include "common/kube/connect/connect.hpp"
@@ -317,7 +318,9 @@ int main(int argc, char** argv) {
     const paceline::SystemClock clock;
     return paceline::cli::trace_command(
         options.trace,
-        [&] { return connect("trace", {.kubeconfig = options.trace.kubeconfig}, clock); },
+        [&](const paceline::cli::TraceOptions& asked) {
+          return paceline::cli::find_cluster(asked.kubeconfig, asked.name_space, clock);
+        },
         std::cerr);
   }
   if (*measured) return measure(std::move(options.measure));

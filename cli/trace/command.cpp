@@ -83,8 +83,9 @@ void report(const TraceOptions& options, const TraceSummary& summary, std::ostre
 
 }  // namespace
 
-int trace_command(const TraceOptions& options,
-                  const std::function<std::shared_ptr<kube::Api>()>& connect, std::ostream& err) {
+int trace_command(TraceOptions options,
+                  const std::function<Result<ClusterWay>(const TraceOptions&)>& find,
+                  std::ostream& err) {
   const auto refuse = [&](const Error& error) {
     err << "paceline trace: " << error.message << "\n";
     const bool input = error.code == Code::kInvalid || error.code == Code::kNotFound;
@@ -94,7 +95,12 @@ int trace_command(const TraceOptions& options,
     return refuse({Code::kInvalid, Origin::kConfig,
                    "name a job (paceline trace job/NAME), or give --local for a `paceline run`"});
   std::shared_ptr<kube::Api> api;
-  if (!options.local && (api = connect()) == nullptr) return kExitInput;
+  if (!options.local) {
+    auto way = find(options);
+    if (!way) return refuse({Code::kInvalid, Origin::kConfig, way.error().message});
+    api = std::move(way->api);
+    options.name_space = std::move(way->ns);
+  }
   const auto words = program(options, api.get());
   if (!words) return refuse(words.error());
   // Before any rank is disturbed: a target that cannot be written.

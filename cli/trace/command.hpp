@@ -10,13 +10,15 @@
 #include <string>
 
 #include "cli/job/exec.hpp"
+#include "cli/watch/way.hpp"
+#include "common/base/error.hpp"
 
 namespace paceline::cli {
 
 struct TraceOptions {
-  std::string job{};   // job/NAME or NAME; with `local` the name of a run, or empty
-  bool local = false;  // a `paceline run` of this machine
-  std::string name_space = "default";
+  std::string job{};         // job/NAME or NAME; with `local` the name of a run, or empty
+  bool local = false;        // a `paceline run` of this machine
+  std::string name_space{};  // empty: that of the kubeconfig's context
   std::string kubeconfig{};
   std::string output = "trace.json.gz";
   std::uint64_t steps = 5;
@@ -24,8 +26,9 @@ struct TraceOptions {
   std::uint64_t timeout = 0;  // seconds; 0: by the time that the steps should take
 };
 
-/// `connect` gives the API server, or prints why there is none.
-int trace_command(const TraceOptions& options,
-                  const std::function<std::shared_ptr<kube::Api>()>& connect, std::ostream& err);
+/// Sets the options' namespace if it is empty.
+int trace_command(TraceOptions options,
+                  const std::function<Result<ClusterWay>(const TraceOptions&)>& find,
+                  std::ostream& err);
 
 }  // namespace paceline::cli

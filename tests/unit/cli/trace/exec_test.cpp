@@ -9,9 +9,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include <nlohmann/json.hpp>
 
+#include "cli/trace/command.hpp"
 #include "cli/watch/document.hpp"
 #include "cli/watch/local_runs.hpp"
 #include "common/base/clock.hpp"
@@ -69,6 +71,36 @@ TEST_F(ExecInRankZero, SaysThatNoPodRuns) {
   ASSERT_FALSE(words);
   EXPECT_THAT(words.error().message,
               HasSubstr("no pod of rank 0 of the job llm runs in the namespace ml"));
+}
+
+TEST_F(ExecInRankZero, ATraceLooksInTheNamespaceOfTheContext) {
+  put("llm-worker-0", "llm", "0", "Pending");
+  TraceOptions options;
+  options.job = "job/llm";
+  std::ostringstream err;
+  const int code = trace_command(
+      options,
+      [&](const TraceOptions& asked) -> Result<ClusterWay> {
+        EXPECT_EQ(asked.name_space, "");
+        return ClusterWay{api, "ml"};
+      },
+      err);
+  EXPECT_EQ(code, 2);
+  EXPECT_THAT(err.str(), HasSubstr("of the job llm runs in the namespace ml"));
+}
+
+TEST_F(ExecInRankZero, ATraceSaysWhyThereIsNoCluster) {
+  TraceOptions options;
+  options.job = "job/llm";
+  std::ostringstream err;
+  const int code = trace_command(
+      options,
+      [](const TraceOptions&) -> Result<ClusterWay> {
+        return fail(Code::kNotFound, Origin::kConfig, "no cluster is named");
+      },
+      err);
+  EXPECT_EQ(code, 2);
+  EXPECT_EQ(err.str(), "paceline trace: no cluster is named\n");
 }
 
 TEST(ReadLinesOf, PassesOnWholeLinesAndTheCode) {
