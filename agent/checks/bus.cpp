@@ -58,9 +58,20 @@ void check_ats(const Node& node, Findings& found) {
   }
 }
 
+/// The fields of Device Control mean nothing in a virtual function, and read as their lowest value.
+bool is_virtual(const Node& node, const std::string& address) {
+  const PciFunction* function = node.function(address);
+  return function != nullptr && is_virtual_function(*function);
+}
+constexpr const char* kOfPhysical = "is a virtual function: what its physical function has counts";
+
 /// The Device Control of a function; if it is not shown, adds a finding with the reason and returns
 /// null.
 const PcieControl* control_of(const Node& node, const End& end, Findings& found) {
+  if (is_virtual(node, end.address)) {
+    found.set_aside(end.label, kOfPhysical);
+    return nullptr;
+  }
   const auto* setup = node.setup(end.address);
   if (setup == nullptr || !setup->config.shows_capabilities()) {
     found.hidden(end.label, setup);
@@ -177,6 +188,8 @@ void compare_links(const Node& node, Findings& found) {
 /// A device sends packets as large as its own setting. Each bridge between, and the other device,
 /// must take them; a bridge that could take more does no harm.
 void judge_payloads(const Node& node, const Pair& pair, Findings& found) {
+  if (is_virtual(node, pair.nic->address))
+    return found.set_aside(pair.gpu->label + " " + pair.nic->label, kOfPhysical);
   std::set<int> sizes;
   std::string shown;
   const FunctionSettings* hidden = nullptr;

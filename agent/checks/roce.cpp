@@ -116,6 +116,12 @@ void check_gid(const Node& node, Findings& found) {
   for (const auto* nic : nics) {
     const RdmaPort& port = *carrying_port(*nic);
     const std::string name = port_name(*nic, port);
+    if (std::none_of(nic->netdevs.begin(), nic->netdevs.end(), [&](const std::string& netdev) {
+          return node.settings.mtus.contains(netdev);
+        })) {
+      found.set_aside(name, "its network device is not here: a pod may have it");
+      continue;
+    }
     if (port.gids.empty()) {
       found.unknown(name, "its GIDs cannot be read");
       continue;

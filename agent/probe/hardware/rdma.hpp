@@ -14,6 +14,10 @@ namespace paceline::agent {
 /// the kernel knows no link layer of it.
 bool is_efa(const RdmaDevice& device);
 
+/// True for a virtual function (SR-IOV) of a NIC, also in a guest, which sees only its device
+/// number.
+bool is_virtual_function(const PciFunction& function);
+
 inline constexpr std::string_view kUnknownLayer = "RDMA";
 
 /// The port's link layer as people call it: "InfiniBand", "Ethernet", "EFA", or kUnknownLayer.

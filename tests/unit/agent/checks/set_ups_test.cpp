@@ -265,6 +265,39 @@ TEST(Switchdev, RepresentorsAreNotNetworkDevicesOfTheNic) {
   EXPECT_EQ(machine_of(tree, kA100).nics.size(), before.nics.size() + 1);
 }
 
+// A guest of DigitalOcean with 8 B300: QEMU copies the switches, and each GPU has two virtual
+// functions of a ConnectX below its own one.
+TEST(GuestWithSwitches, VirtualFunctionsHaveNoDeviceControl) {
+  const NodeTree tree(kH100);
+  for (int nic = 0; nic < 8; ++nic) {
+    const auto device = std::filesystem::canonical(
+        tree.folder() / ("sys/class/infiniband/mlx5_" + std::to_string(nic)) / "device");
+    const std::string address = device.filename().string();
+    tree.write(pci_file(address, "device"), "0x101e\n");
+    patch(tree, address, kDeviceControl, 0);  // 128 bytes, strict order
+    patch(tree, address, kDeviceControl + 1, 0);
+  }
+  const auto findings = findings_of(tree, kH100);
+  EXPECT_THAT(failing(findings), ElementsAre("port-state"));  // mlx5_5 has no link
+  EXPECT_EQ(worst(findings, "pcie-mps"), Verdict::kSkip);
+  EXPECT_EQ(worst(findings, "pcie-mrrs"), Verdict::kSkip);
+  EXPECT_EQ(worst(findings, "pcie-relaxed-ordering"), Verdict::kPass);  // that of the GPUs
+}
+
+// The same guests move a NIC's network device into the pod that uses it (host-device).
+TEST(PodNetworks, ANetworkDeviceThatAPodHasIsNotMissed) {
+  const NodeTree tree(kA100);
+  const std::string port = "sys/class/infiniband/mlx5_3/ports/1/";
+  for (const char* index : {"2", "3"})
+    tree.write(port + "gids/" + index, "0000:0000:0000:0000:0000:0000:0000:0000\n");
+  EXPECT_EQ(worst(findings_of(tree, kA100), "gid"), Verdict::kFail);
+  std::filesystem::remove_all(std::filesystem::canonical(tree.folder() / "sys/class/net/eth3"));
+  tree.remove("sys/class/net/eth3");
+  const auto findings = findings_of(tree, kA100);
+  EXPECT_EQ(worst(findings, "gid"), Verdict::kPass);
+  EXPECT_THAT(evidence(findings, "gid", "mlx5_3/1"), HasSubstr("a pod may have it"));
+}
+
 // sriov-network-operator pull request 864: NVIDIA's guide for Grace asks for
 // iommu.passthrough=0, and NVIDIA's kernels pass through by themselves only from 6.11 on.
 TEST(Grace, ATranslatingIommuCostsSpeedAtMost) {
