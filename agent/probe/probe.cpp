@@ -15,6 +15,8 @@ Hardware probe_hardware(const Root& root, GpuLibrary& library) {
   hardware.pci = probe_pci(root);
   hardware.rdma = probe_rdma(root);
   hardware.gpu = probe_gpus(hardware.pci, library);
+  if (!hardware.gpu.library_problem.empty())
+    hardware.gpu.driver_is_loaded = read_text(root.proc() / "driver/nvidia/version").has_value();
   if (hardware.pci.size() >= kMostPciFunctions && hardware.gpu.problem.empty()) {
     hardware.gpu.problem = "the bus has " + std::to_string(kMostPciFunctions) +
                            " PCI functions or more; devices beyond that number are not shown";

@@ -144,6 +144,15 @@ json condition(std::string_view type, const Summary& summary) {
   return result;
 }
 
+/// True if nothing is known of the GPUs, because their library does not answer here although their
+/// driver is loaded: the agent may run without the library, or have lost the device files.
+bool only_unread(const Hardware& hardware) {
+  return !hardware.gpu.library_problem.empty() && hardware.gpu.driver_is_loaded &&
+         std::ranges::none_of(hardware.pci, [](const PciFunction& function) {
+           return !function.answers && accelerator_kind(function) != nullptr;
+         });
+}
+
 json conditions_json(const Hardware& hardware, const Fabric& fabric,
                      const std::vector<Finding>& findings, std::size_t dropped) {
   json result = json::array();
@@ -161,6 +170,7 @@ json conditions_json(const Hardware& hardware, const Fabric& fabric,
   if (!fabric.gpus.empty()) {
     if (!hardware.gpu.problem.empty()) {
       result.push_back(condition("GpuHealthy", false, "GPUsNotReadable", hardware.gpu.problem));
+      if (only_unread(hardware)) result.back()["status"] = "Unknown";
     } else if (const auto trouble = gpu_trouble(findings)) {
       result.push_back(condition("GpuHealthy", *trouble));
     } else {

@@ -72,17 +72,30 @@ class Nvml final : public GpuLibrary {
       close();  // after a driver reload every call fails until the library is initialised again
       return failure;
     }
+    nvml::Return refused = kSuccess;
+    bool any = false;
     for (unsigned int index = 0; index < count; ++index) {
       Device device = nullptr;
       nvml::Memory memory{};
       nvml::PciInfo pci{};
-      if (call_.by_index(index, &device) != kSuccess || call_.memory(device, &memory) != kSuccess ||
-          call_.pci(device, &pci) != kSuccess) {
+      nvml::Return code = call_.by_index(index, &device);
+      if (code == kSuccess) code = call_.memory(device, &memory);
+      if (code == kSuccess) code = call_.pci(device, &pci);
+      if (code != kSuccess) {
+        refused = code;
         continue;
       }
+      any = true;
       visit(index, device, memory, bus_id(pci));
     }
-    return {};
+    if (any || refused == kSuccess || refused == nvml::kGpuIsLost) return {};
+    // `systemctl daemon-reload` takes device files from containers whose runtime gave them.
+    auto failure = fail(Code::kUnavailable, Origin::kCuda,
+                        std::string("no GPU can be opened here: ") + call_.error(refused) +
+                            "; restart this pod, whose container may have lost the device files",
+                        true);
+    close();
+    return failure;
   }
 
   void read_details(Device device, Gpu& gpu) const {

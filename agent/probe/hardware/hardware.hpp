@@ -162,6 +162,8 @@ struct GpuReport {
   /// use them, but they have a place on the bus.
   std::vector<Gpu> unreadable = {};
   std::string library_problem = {};  // why NVML does not answer, on a node with NVIDIA GPUs
+  // the kernel has NVIDIA's driver all the same, so that others may well use the GPUs
+  bool driver_is_loaded = false;
   bool operator==(const GpuReport&) const = default;
 };
 

@@ -49,7 +49,10 @@ int nvmlShutdown() {
   return 0;
 }
 const char* nvmlErrorString(int code) {
-  return code == 9 ? "Driver Not Loaded" : code == 15 ? "GPU is lost" : "Uninitialized";
+  return code == 9    ? "Driver Not Loaded"
+         : code == 15 ? "GPU is lost"
+         : code == 4  ? "Insufficient Permissions"
+                      : "Uninitialized";
 }
 int nvmlDeviceGetCount_v2(unsigned int* count) {
   if (initialised == 0) return 1;
@@ -60,6 +63,7 @@ int nvmlDeviceGetCount_v2(unsigned int* count) {
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void** device) {
   if (fails("gpu3") && index == 3) return 15;
+  if (fails("index")) return 4;
   *device = reinterpret_cast<void*>(static_cast<std::uintptr_t>(index + 1));
   return 0;
 }

@@ -198,6 +198,18 @@ TEST(Nvml, StartsAgainAfterTheDriverWasReloaded) {
   EXPECT_EQ(library->devices().value().size(), 2U);
 }
 
+// nvidia-container-toolkit issue 48: `systemctl daemon-reload` takes the device files away.
+TEST(Nvml, AContainerThatLostTheDeviceFilesKnowsNothingOfTheGpus) {
+  const FakeNvml nvml("8", "index");
+  const NodeTree tree("dgx-h100-like");
+  const auto library = open_nvml(PACELINE_FAKE_NVML);
+  const GpuReport report = probe_gpus(probe_pci(tree.root()), *library);
+  EXPECT_EQ(report.unreadable.size(), 8U);
+  EXPECT_THAT(report.library_problem, HasSubstr("Insufficient Permissions; restart this pod"));
+  FakeNvml::break_call(nullptr);
+  EXPECT_EQ(library->devices().value().size(), 8U);
+}
+
 TEST(Nvml, RefusesALibraryThatIsNotIt) {
   const auto library = open_nvml("libm.so.6");
   const auto devices = library->devices();

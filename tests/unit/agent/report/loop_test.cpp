@@ -251,10 +251,13 @@ TEST_F(ChangingMachine, AGpuThatOnlyTheLibraryLostIsWrittenWithinFiveSeconds) {
   library.gpus->push_back(lost);
   run_for(5s);
   EXPECT_EQ(condition(status(), "GpuHealthy")["status"], "True");
-  library.gpus.reset();  // the driver is gone altogether
+  library.gpus.reset();  // the library answers no more, but the driver is there
   run_for(5s);
-  EXPECT_EQ(condition(status(), "GpuHealthy")["status"], "False");
+  EXPECT_EQ(condition(status(), "GpuHealthy")["status"], "Unknown");
   EXPECT_EQ(probed, (std::vector<std::size_t>{4, 3, 4, 0}));
+  tree_.remove("proc/driver/nvidia");  // the driver is gone altogether
+  run_for(31s);
+  EXPECT_EQ(condition(status(), "GpuHealthy")["status"], "False");
 }
 
 TEST_F(ChangingMachine, AFlappingLinkIsOneWriteUntilItSettles) {

@@ -58,6 +58,31 @@ TEST(Fabric, AProblemIsACondition) {
   EXPECT_EQ(condition["message"], "a GPU fell? off the bus");
 }
 
+TEST(Fabric, GpusThatCannotBeReadMayBeWell) {
+  const auto healthy = [](const Hardware& hardware) -> std::string {
+    for (const auto& condition : fabric_status(hardware, "0.1.0")["conditions"]) {
+      if (condition["type"] == "GpuHealthy") return condition["status"];
+    }
+    return {};
+  };
+  Hardware hardware = recorded_machine("dgx-h100-like");
+  std::swap(hardware.gpu.gpus, hardware.gpu.unreadable);
+  hardware.gpu.problem = "8 NVIDIA GPU(s) on the PCI bus, but NVML does not answer";
+  hardware.gpu.library_problem = "libnvidia-ml.so.1: cannot open shared object file";
+  EXPECT_EQ(healthy(hardware), "False");
+  hardware.gpu.driver_is_loaded = true;
+  EXPECT_EQ(healthy(hardware), "Unknown");
+  // One that fell off the bus is a fault, whether the library answers or not.
+  const auto gpu = std::ranges::find_if(
+      hardware.pci, [](const PciFunction& function) { return function.address == "0000:52:00.0"; });
+  ASSERT_NE(gpu, hardware.pci.end());
+  gpu->answers = false;
+  EXPECT_EQ(healthy(hardware), "False");
+  gpu->answers = true;
+  hardware.gpu.library_problem.clear();
+  EXPECT_EQ(healthy(hardware), "False");
+}
+
 TEST(Fabric, StaysWithinItsBoundAndKeepsWhatMattersMost) {
   Hardware hardware = machine();
   hardware.cpu.model = std::string(5000, 'x');
