@@ -44,6 +44,15 @@ bool has_own_address(const RdmaDevice& nic) {
   });
 }
 
+constexpr const char* kElsewhere = "its network device is not here: a pod may have it";
+
+/// True if the NIC's network device was moved into another network namespace.
+bool is_elsewhere(const Node& node, const RdmaDevice& nic) {
+  return std::all_of(nic.netdevs.begin(), nic.netdevs.end(), [&](const std::string& netdev) {
+    return node.settings.netdevs_elsewhere.contains(netdev);
+  });
+}
+
 /// NICs with an Ethernet link; skips the check if there is none.
 std::vector<const RdmaDevice*> roce_nics(const Node& node, Findings& found) {
   std::vector<const RdmaDevice*> nics;
@@ -116,10 +125,8 @@ void check_gid(const Node& node, Findings& found) {
   for (const auto* nic : nics) {
     const RdmaPort& port = *carrying_port(*nic);
     const std::string name = port_name(*nic, port);
-    if (std::none_of(nic->netdevs.begin(), nic->netdevs.end(), [&](const std::string& netdev) {
-          return node.settings.mtus.contains(netdev);
-        })) {
-      found.set_aside(name, "its network device is not here: a pod may have it");
+    if (is_elsewhere(node, *nic)) {
+      found.set_aside(name, kElsewhere);
       continue;
     }
     if (port.gids.empty()) {
@@ -150,6 +157,10 @@ void check_mtu(const Node& node, Findings& found) {
   judge_active_mtu(node, nics, found);
   for (const auto* nic : nics) {
     for (const auto& netdev : nic->netdevs) {
+      if (node.settings.netdevs_elsewhere.contains(netdev)) {
+        found.set_aside(nic->name, kElsewhere);
+        continue;
+      }
       const auto known = node.settings.mtus.find(netdev);
       if (known == node.settings.mtus.end()) {
         found.unknown(netdev, "its MTU cannot be read");
@@ -176,6 +187,10 @@ void check_pfc_ecn(const Node& node, Findings& found) {
   for (const auto* nic : roce_nics(node, found)) {
     if (nic->netdevs.empty()) found.unknown(nic->name, "no network device belongs to it");
     for (const auto& netdev : nic->netdevs) {
+      if (node.settings.netdevs_elsewhere.contains(netdev)) {
+        found.set_aside(nic->name, kElsewhere);
+        continue;
+      }
       const auto qos = node.settings.qos.find(netdev);
       if (qos == node.settings.qos.end() || qos->second.trust.empty() || !qos->second.pfc_known) {
         found.unknown(netdev,

@@ -268,6 +268,11 @@ Settings read_settings(const Root& root, const Hardware& hardware, const PciSnap
   for (const auto& device : hardware.rdma) {
     for (const auto& netdev : device.netdevs) {
       const fs::path folder = root.sys() / "class/net" / netdev;
+      std::error_code error;
+      if (!fs::exists(folder, error)) {
+        settings.netdevs_elsewhere.insert(netdev);
+        continue;
+      }
       settings.qos.emplace(netdev, read_qos(folder));
       if (const auto mtu = read_number(folder / "mtu"); mtu && *mtu > 0)
         settings.mtus.emplace(netdev, *mtu);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,6 +74,8 @@ struct Settings {
   std::map<std::string, QosSettings> qos;  // by network device
   // MTUs of the RDMA devices' network devices, also of those without hardware
   std::map<std::string, std::int64_t> mtus;
+  // network devices that RDMA devices name and that are not here: a pod may have them
+  std::set<std::string> netdevs_elsewhere;
   Counters counters;
 };
 

@@ -296,6 +296,10 @@ TEST(PodNetworks, ANetworkDeviceThatAPodHasIsNotMissed) {
   const auto findings = findings_of(tree, kA100);
   EXPECT_EQ(worst(findings, "gid"), Verdict::kPass);
   EXPECT_THAT(evidence(findings, "gid", "mlx5_3/1"), HasSubstr("a pod may have it"));
+  for (const char* id : {"mtu", "pfc-ecn"}) {
+    EXPECT_EQ(worst(findings, id), Verdict::kPass) << id;
+    EXPECT_THAT(evidence(findings, id, "mlx5_3"), HasSubstr("a pod may have it")) << id;
+  }
 }
 
 // sriov-network-operator pull request 864: NVIDIA's guide for Grace asks for
