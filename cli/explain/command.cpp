@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "cli/error_text.hpp"
 #include "cli/explain/sentences.hpp"
 #include "cli/watch/document.hpp"
 #include "cli/watch/text.hpp"
@@ -44,7 +45,7 @@ int explain_command(const ExplainOptions& options) {
   const SystemClock clock;
   const auto detail = look_at(options.look, clock);
   if (!detail) {
-    std::cerr << "paceline explain: " << clean(detail.error().message) << "\n";
+    std::cerr << "paceline explain: " << clean(error_text(detail.error())) << "\n";
     return kExitInput;
   }
   print_explanation(*detail, options.output == "json", reading_width(), clock.wall(), std::cout,

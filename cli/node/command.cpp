@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/doctor/view.hpp"
+#include "cli/error_text.hpp"
 #include "common/base/printable.hpp"
 
 namespace paceline::cli {
@@ -39,8 +40,8 @@ std::string dumped(const json& value) {
   return value.dump(2, ' ', true, json::error_handler_t::replace) + "\n";
 }
 
-int could_not(const char* command, const Error& error, std::ostream& err) {
-  err << "paceline " << command << ": " << to_string(error) << "\n";
+int could_not(const char* command, const std::string& why, std::ostream& err) {
+  err << "paceline " << command << ": " << why << "\n";
   return kExitInput;
 }
 
@@ -98,13 +99,11 @@ int node_doctor(kube::Api& api, const NodeOptions& options, const Clock& clock, 
                 std::ostream& out, std::ostream& err) {
   const std::string& node = options.name;
   const auto status = node_status(api, node);
-  if (!status) return could_not("doctor", status.error(), err);
+  if (!status) return could_not("doctor", error_text(status.error()), err);
   const json conditions = list_of(*status, "conditions");
   if (conditions.empty()) {
-    return could_not("doctor",
-                     {Code::kUnavailable, Origin::kKube,
-                      "the NodeFabric " + node + " has no conditions; see the log of its agent"},
-                     err);
+    return could_not(
+        "doctor", "the NodeFabric " + node + " has no conditions; see the log of its agent", err);
   }
   const AgentLife agent = agent_life(api, options, clock.wall());
   if (!agent.says.empty()) err << "paceline doctor: " << agent.says << "\n";
@@ -135,9 +134,9 @@ int node_doctor(kube::Api& api, const NodeOptions& options, const Clock& clock, 
 
 int agent_doctor(kube::Api& agent, bool as_json, std::ostream& out, std::ostream& err) {
   const auto text = agent.get_raw("/v1/checks");
-  if (!text) return could_not("doctor", text.error(), err);
+  if (!text) return could_not("doctor", text.error().message, err);
   const auto findings = read_findings(*text);
-  if (!findings) return could_not("doctor", findings.error(), err);
+  if (!findings) return could_not("doctor", findings.error().message, err);
   if (as_json) {
     out << *text;
   } else {
@@ -150,7 +149,7 @@ int node_fabric(kube::Api& api, const NodeOptions& options, const Clock& clock, 
                 std::ostream& out, std::ostream& err) {
   const std::string& node = options.name;
   const auto status = node_status(api, node);
-  if (!status) return could_not("fabric", status.error(), err);
+  if (!status) return could_not("fabric", error_text(status.error()), err);
   const AgentLife agent = agent_life(api, options, clock.wall());
   if (!agent.says.empty()) err << "paceline fabric: " << agent.says << "\n";
   const int code = agent.alive == false ? kExitInput : 0;

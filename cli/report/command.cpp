@@ -3,6 +3,7 @@
 
 #include <iostream>
 
+#include "cli/error_text.hpp"
 #include "cli/watch/text.hpp"
 
 namespace paceline::cli {
@@ -10,7 +11,7 @@ namespace paceline::cli {
 int report_command(const ReportOptions& options) {
   constexpr int kExitInput = 2;
   const auto refuse = [](const Error& error) {
-    std::cerr << "paceline report: " << clean(error.message) << "\n";
+    std::cerr << "paceline report: " << clean(error_text(error)) << "\n";
     return kExitInput;
   };
   if (const auto known = check_report_name(options.output); !known) return refuse(known.error());

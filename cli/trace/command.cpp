@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/error_text.hpp"
 #include "cli/trace/trace_file.hpp"
 #include "cli/watch/local_runs.hpp"
 
@@ -87,7 +88,7 @@ int trace_command(TraceOptions options,
                   const std::function<Result<ClusterWay>(const TraceOptions&)>& find,
                   std::ostream& err) {
   const auto refuse = [&](const Error& error) {
-    err << "paceline trace: " << error.message << "\n";
+    err << "paceline trace: " << error_text(error) << "\n";
     const bool input = error.code == Code::kInvalid || error.code == Code::kNotFound;
     return input ? kExitInput : 1;
   };

@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "cli/error_text.hpp"
 #include "cli/watch/document.hpp"
 #include "cli/watch/pod_summary.hpp"
 #include "cli/watch/source.hpp"
@@ -68,7 +69,7 @@ class ClusterSource final : public JobSource, private kube::ObjectSink {
   }
 
   void failed(const Error& error) {
-    std::string text = clean(error.message);
+    std::string text = clean(error_text(error));
     if (error.code == Code::kForbidden && ns_.empty())
       text += "; -n NAMESPACE looks at one namespace";
     if (error.code == Code::kNotFound)

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "agent/client/measure.hpp"
+#include "cli/error_text.hpp"
 #include "cli/node/command.hpp"
 #include "cli/node/measure.hpp"
 #include "common/base/timestamp.hpp"
@@ -219,6 +220,17 @@ TEST_F(NodeCommands, AMeasurementIsPrinted) {
   options.json = true;
   EXPECT_EQ(agent::ask_to_measure(asked_agent, "t", options, out, err), 0);
   EXPECT_EQ(json::parse(out.str())["peer"], "n2");
+}
+
+TEST(ErrorText, NamesWhatToTypeWhereTheServerDoesNot) {
+  EXPECT_THAT(
+      error_text({Code::kUnauthorized, Origin::kKube, "GET /x: Unauthorized"}),
+      testing::AllOf(HasSubstr("GET /x: Unauthorized; "), HasSubstr("kubectl auth whoami")));
+  EXPECT_THAT(error_text({Code::kUnavailable, Origin::kHttp, "cannot connect"}),
+              HasSubstr("cannot connect; `kubectl cluster-info`"));
+  // A certificate that is not trusted, and what the server says itself.
+  EXPECT_EQ(error_text({Code::kUnauthorized, Origin::kHttp, "certificate"}), "certificate");
+  EXPECT_EQ(error_text({Code::kForbidden, Origin::kKube, "bob may not"}), "bob may not");
 }
 
 TEST_F(NodeCommands, AMeasurementThatIsRefusedSaysWhy) {
