@@ -107,8 +107,8 @@ constexpr std::array kChecks{
           "turn on \"above 4G decoding\" and \"resizable BAR\" in firmware", kGpuDirect,
           check_bar1},
     Check{
-        "pcie-mps", "every bridge takes the payloads of GPU and NIC", Place::kConfig, Verdict::kFail,
-        Concern::kGpuDirect,
+        "pcie-mps", "every bridge takes the payloads of GPU and NIC", Place::kConfig,
+        Verdict::kFail, Concern::kGpuDirect,
         "PCI Express capability, Device Control bits 7:5, of both devices and the bridges between",
         "boot with pci=pcie_bus_safe, or set one size in firmware", kKernel, check_pcie_mps},
     Check{"pcie-link", "PCIe links have the speed and width that both ends can", Place::kProbe,

@@ -88,7 +88,7 @@ class Nvml final : public GpuLibrary {
       any = true;
       visit(index, device, memory, bus_id(pci));
     }
-    if (any || refused == kSuccess || refused == nvml::kGpuIsLost) return {};
+    if (any || refused != nvml::kNoPermission) return {};
     // `systemctl daemon-reload` takes device files from containers whose runtime gave them.
     auto failure = fail(Code::kUnavailable, Origin::kCuda,
                         std::string("no GPU can be opened here: ") + call_.error(refused) +

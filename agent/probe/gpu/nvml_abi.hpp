@@ -13,7 +13,7 @@ namespace paceline::agent::nvml {
 using Return = int;
 using Device = void*;
 constexpr Return kSuccess = 0;
-constexpr Return kGpuIsLost = 15;  // NVML_ERROR_GPU_IS_LOST
+constexpr Return kNoPermission = 4;  // NVML_ERROR_NO_PERMISSION
 
 struct Memory {
   unsigned long long total, free, used;
