@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SimOTA's assignment in mmdetection and YOLOX, and FCOS3D's targets in mmdetection3d, in programs
-that do not know Paceline.
+"""SimOTA's assignment in mmdetection and YOLOX, FCOS3D's targets in mmdetection3d, and hard
+voxelisation of mmcv and mmdetection3d, in programs that do not know Paceline.
 
 A method of their classes is replaced in place, as for Swin models (swin.py): objects, their types
 and settings stay the library's. A call is ours if everything about it is known
-(detection_forms.py, yolox_forms.py) and its tensors are on the CPU, or on a GPU with kernels where
-it needs them. All else calls the original, as do steps without the operators in their trial
-(operators_trial.py), and all steps after they were rolled back.
+(detection_forms.py, voxel_forms.py, yolox_forms.py) and its tensors are on the CPU, or on a GPU
+with kernels where it needs them. All else calls the original, as do steps without the operators in
+their trial (operators_trial.py), and all steps after they were rolled back.
 
-Which ground truth a point learns from is the original's but for rounding (class Reordered). No rank
-needs to agree on it: each computes the function of its own pictures.
+Which ground truth a point learns from is the original's but for rounding (class Reordered). Voxels
+are the original's to the bit. No rank needs to agree on either: each computes the function of its
+own pictures and clouds.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ import torch
 
 from paceline._core.log import say
 from paceline._core.tensors import index_of
-from paceline._inject import detection_forms, operators, swin_checks, yolox_forms
+from paceline._inject import detection_forms, operators, swin_checks, voxel_forms, yolox_forms
 from paceline._inject.detection_forms import Call, Form
 
-FORMS: tuple[Form, ...] = (*detection_forms.FORMS, *yolox_forms.FORMS)
+FORMS: tuple[Form, ...] = (*detection_forms.FORMS, *yolox_forms.FORMS, *voxel_forms.FORMS)
 uninstall = operators.uninstall
 
 

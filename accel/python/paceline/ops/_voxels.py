@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -36,7 +36,7 @@ class Voxels(NamedTuple):
     points: Tensor | None
 
 
-class _Grid(NamedTuple):
+class Grid(NamedTuple):
     low: tuple[float, ...]  # of x, y, z
     size: tuple[float, ...]
     cells: tuple[int, ...]
@@ -91,26 +91,63 @@ def voxelize(
         >>> voxels.voxel_of_point
         tensor([0, 1, 0])
     """
-    points = arguments.floats("points", points, "N", "3 or more")
-    if points.shape[1] < AXES:
-        raise ValueError(
-            f"points has {points.shape[1]} columns: pass 3 or more, the first x, y and z"
-        )
-    grid = _grid(voxel_size, point_range)
+    points = _points_of(points)
+    grid = grid_of(voxel_size, point_range)
     count = points.shape[0]
     begins = arguments.offsets_of([0, count] if offsets is None else offsets, count, "points")
     if max_points is not None:
         max_points = arguments.whole("max_points", max_points, other=ANY)
     if max_voxels is not None:
         max_voxels = arguments.whole("max_voxels", max_voxels, other=ANY)
-    dtype = arguments.computed_in(points)
-    points = points.to(dtype).contiguous()
-    if _native.takes("voxelize", dtype, [points]):
+    if _native.takes("voxelize", points.dtype, [points]):
         return _by_library(points, begins, grid, max_points, max_voxels)
     return _by_torch(points, begins, grid, max_points, max_voxels)
 
 
-def _grid(size: Sequence[float], span: Sequence[float]) -> _Grid:
+@untraced
+def hard(
+    points: Tensor,
+    voxel_size: Sequence[float],
+    point_range: Sequence[float],
+    max_points: int,
+    max_voxels: int,
+    *,
+    nan_is_first: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What mmcv's deterministic `hard_voxelize` returns for one cloud: points of the voxels, their
+    z, y, x, and their counts.
+
+    `nan_is_first`: a point with NaN in x, y or z belongs to the first cell along that axis, as in
+    mmcv's kernels for GPUs, which convert NaN to 0.
+    """
+    if not nan_is_first:
+        found = voxelize(
+            points, voxel_size, point_range, max_points=max_points, max_voxels=max_voxels
+        )
+    else:
+        points = _points_of(points)
+        max_points = arguments.whole("max_points", max_points)
+        max_voxels = arguments.whole("max_voxels", max_voxels)
+        grid = grid_of(voxel_size, point_range)
+        begins = [0, points.shape[0]]
+        found = _by_torch(points, begins, grid, max_points, max_voxels, nan_is_first=True)
+    assert found.points is not None
+    # A copy also of a single row, whose view counts as contiguous.
+    cells = found.coords[:, 1:].clone(memory_format=torch.contiguous_format)
+    return found.points, cells, found.counts
+
+
+def _points_of(points: Any) -> Tensor:
+    """The points in the dtype that the operator computes in."""
+    points = arguments.floats("points", points, "N", "3 or more")
+    if points.shape[1] < AXES:
+        raise ValueError(
+            f"points has {points.shape[1]} columns: pass 3 or more, the first x, y and z"
+        )
+    return points.to(arguments.computed_in(points)).contiguous()
+
+
+def grid_of(size: Sequence[float], span: Sequence[float]) -> Grid:
     if len(size) != AXES:
         raise ValueError(f"voxel_size has {len(size)} numbers: pass 3, along x, y and z")
     if len(span) != 2 * AXES:
@@ -141,11 +178,11 @@ def _grid(size: Sequence[float], span: Sequence[float]) -> _Grid:
             f"point_range and voxel_size make {' x '.join(f'{each:.9g}' for each in ratios)}"
             " voxels: pass a larger voxel_size or a smaller point_range"
         )
-    return _Grid(tuple(ends[:AXES]), sides, cells)
+    return Grid(tuple(ends[:AXES]), sides, cells)
 
 
 def _by_library(
-    points: Tensor, begins: list[int], grid: _Grid, max_points: int | None, max_voxels: int | None
+    points: Tensor, begins: list[int], grid: Grid, max_points: int | None, max_voxels: int | None
 ) -> Voxels:
     sizes = [end - begin for begin, end in zip(begins, begins[1:])]
     rows = sum(sizes if max_voxels is None else [min(each, max_voxels) for each in sizes])
@@ -175,11 +212,19 @@ def _by_library(
 
 
 def _by_torch(
-    points: Tensor, begins: list[int], grid: _Grid, max_points: int | None, max_voxels: int | None
+    points: Tensor,
+    begins: list[int],
+    grid: Grid,
+    max_points: int | None,
+    max_voxels: int | None,
+    *,
+    nan_is_first: bool = False,
 ) -> Voxels:
     device, count = points.device, points.shape[0]
     low, size = points.new_tensor(grid.low), points.new_tensor(grid.size)
     cells = torch.floor((points[:, :AXES] - low) / size)
+    if nan_is_first:
+        cells = torch.nan_to_num(cells)  # infinity stays outside any grid
     limits = torch.tensor(grid.cells, device=device, dtype=torch.float64)
     inside = ((cells >= 0) & (cells < limits)).all(1)
     where = inside.nonzero()[:, 0]  # rows of the points that have a voxel
