@@ -6,6 +6,7 @@ accel/tests/ops/test_gpu_checks.py: a mistake in them costs no time on a GPU.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -25,6 +26,8 @@ import yolox_exact_fakes  # type: ignore[import-not-found]
 
 Tensor = torch.Tensor
 SIZE, SPAN = (0.16, 0.16, 4.0), (0.0, -39.68, -3.0, 69.12, 39.68, 1.0)
+# Of SECOND, whose grid is so large that the operator is mmcv's on a CPU, too.
+FINE_SIZE, FINE_SPAN = (0.05, 0.05, 0.1), (0.0, -40.0, -3.0, 70.4, 40.0, 1.0)
 
 
 class DetectionChecks(NamedTuple):
@@ -78,6 +81,41 @@ class DetectionChecks(NamedTuple):
         checks.emit(
             {"operator": "voxelize", **{name: round(each, 4) for name, each in found.items()}}
         )
+
+    def mmcv_voxelizes_the_same(self) -> None:
+        """To the bit, with NaN; and what a call takes on either way."""
+        try:
+            layer_of = importlib.import_module("mmcv.ops.voxelize").Voxelization
+        except ImportError as error:
+            checks.emit({"voxelization": "beside mmcv", "skipped": str(error)})
+            return
+        points = self._cloud().to(self.device)
+        for size, span, most in ((SIZE, SPAN, 32), (FINE_SIZE, FINE_SPAN, 5)):
+            layer = layer_of(list(size), list(span), most, (16_000, 40_000))
+            for count in (2_000, 20_000, self.points):
+                drawn = torch.randperm(self.points)[:count].to(self.device)
+                told = self._voxelizes_as(layer, points[drawn])
+                # On a CPU, pillars are mmcv's.
+                if size is FINE_SIZE or self.device.type == "cuda":
+                    assert told.startswith("on for mmcv.ops.voxelize.Voxelization"), told
+
+    def _voxelizes_as(self, layer: Any, cloud: Tensor) -> str:
+        """What is told of the call that may be the operator's."""
+        wanted, theirs_ms = layer(cloud), self.milliseconds(lambda: layer(cloud))
+        os.environ["PACELINE_OPERATORS"] = "Auto"
+        try:
+            detection.install()
+            found, ours_ms = layer(cloud), self.milliseconds(lambda: layer(cloud))
+            told = operators.status().switch
+        finally:
+            detection.uninstall()
+        for one, other in zip(found, wanted, strict=True):
+            assert torch.equal(one.nan_to_num(), other.nan_to_num())
+            assert (one.dtype, one.stride()) == (other.dtype, other.stride())
+        row = {"points": len(cloud), "voxel": layer.voxel_size, "voxels": len(found[0])}
+        times = {"ours_ms": round(ours_ms, 4), "theirs_ms": round(theirs_ms, 4)}
+        checks.emit({"voxelization": "beside mmcv", **row, **times})
+        return told
 
     def _of_yolox(self, dtype: torch.dtype) -> dict[str, Any]:
         given = yolox_exact_fakes.later_scene(4, 20, 80, dtype, side=self.side)
@@ -135,6 +173,7 @@ class DetectionChecks(NamedTuple):
     def all(self) -> list[checks.Check]:
         return [
             self.voxels_are_those_of_the_cpu,
+            self.mmcv_voxelizes_the_same,
             self.yolox_matches_as_its_repository_does,
             self.times_of_voxelize,
         ]
