@@ -20,7 +20,7 @@ import pytest
 import torch
 from paceline._core import machine
 from paceline._core.machine import Machine
-from paceline.loader._workers import gain, hazards
+from paceline.loader._workers import gain, hazards, state
 from paceline.loader._workers.gain import Measured
 from torch.utils.data import (
     BatchSampler,
@@ -293,6 +293,99 @@ def test_a_start_method_that_the_program_has_not_set_stays_unset() -> None:
 def test_a_dataset_that_changes_is_noticed(change: Any, name: str) -> None:
     rows = Rows(calls=0, cache={}, kept=torch.zeros(2), nan=float("nan"), array=np.ones(2))
     loader = DataLoader(Subset(rows, [1]))
-    before = hazards.fingerprint(loader)
+    before = state.fingerprint(loader)
     change(rows)
-    assert hazards.changed(before, hazards.fingerprint(loader)) == name
+    assert state.changed(before, state.fingerprint(loader)) == name
+
+
+SEEN: list[int] = []
+SETTINGS = {"size": 1}
+COUNT = 0
+
+
+class Config:
+    size = 1
+
+
+def remembers(make: Any) -> Any:
+    made: dict[int, int] = {}
+
+    @functools.wraps(make)
+    def found(index: int) -> int:
+        if index not in made:
+            made[index] = make(index)
+        return made[index]
+
+    found.made = made  # type: ignore[attr-defined]
+    return found
+
+
+@remembers
+def opened(index: int) -> int:
+    return index
+
+
+class Shares(Rows):
+    """Its samples read and write what the whole program shares."""
+
+    cache: dict[int, int] = {}
+
+    def __getitem__(self, index: int) -> Any:
+        global COUNT
+        COUNT += SETTINGS["size"] * Config.size
+        return self._made(index)
+
+    @property
+    def first(self) -> int:
+        return SEEN[0]
+
+    @staticmethod
+    def _made(index: int) -> int:
+        return opened(index)
+
+
+def counts_more() -> None:
+    global COUNT
+    COUNT += 1
+
+
+def exchanges(rows: Any) -> None:
+    rows.made[3] = object()
+
+
+@pytest.mark.parametrize(
+    "change,name,at_once",
+    [
+        (lambda rows: None, "", True),
+        (lambda rows: Shares.cache.update({len(Shares.cache): 1}), "Shares.cache", True),
+        (lambda rows: SEEN.append(1), "SEEN", True),
+        (lambda rows: counts_more(), "COUNT", True),
+        (lambda rows: SETTINGS.update(size=SETTINGS["size"] + 1), "SETTINGS", True),
+        (lambda rows: setattr(Config, "size", Config.size + 1), "Config.size", True),
+        (lambda rows: opened(len(opened.made)), "made", True),  # type: ignore[attr-defined]
+        # Seen only by a close look.
+        (exchanges, "dataset.dataset.made", False),
+        (lambda rows: rows.counts.__setitem__(1, 5), "dataset.dataset.counts", False),
+        (lambda rows: rows.stats["a"].update(hits=1), "dataset.dataset.stats", False),
+    ],
+)
+def test_what_samples_share_with_the_program_is_looked_at(
+    change: Any, name: str, at_once: bool
+) -> None:
+    rows = Shares(made=[None] * 30_000, counts=np.zeros(4), stats={"a": {"hits": 0}})
+    loader = DataLoader(Subset(rows, [1]))
+    places = state.shared(loader)
+    for closely in (False, True):
+        before = state.fingerprint(loader, places, closely)
+        change(rows)
+        found = state.changed(before, state.fingerprint(loader, places, closely))
+        assert found == (name if closely or at_once else ""), (closely, found)
+        rows.made[3], rows.counts[1], rows.stats["a"] = None, 0, {"hits": 0}
+
+
+def test_only_what_the_functions_of_samples_name_is_looked_at() -> None:
+    """Nothing that the training changes beside them, and nothing of installed packages."""
+    loader = DataLoader(Subset(Shares(), [1]), collate_fn=lambda rows: [len(SEEN), rows])
+    names = {name for name, _ in state.shared(loader)}
+    assert names == {"Shares.cache", "SEEN", "COUNT", "SETTINGS", "Config.size", "made"}
+    assert state.shared(DataLoader(TensorDataset(torch.ones(3)))) == []

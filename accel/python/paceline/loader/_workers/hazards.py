@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 import torch.multiprocessing
-from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
+from torch.utils.data import IterableDataset, Sampler, get_worker_info
 from torch.utils.data import dataloader as torch_loader
 
 from paceline.loader._workers import models
@@ -235,7 +235,7 @@ def _used(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         except ValueError:  # a cell that is still empty
             continue
     module = sys.modules.get(function.__module__ or "")
-    if _is_installed(module):
+    if is_installed(module):
         return
     for name in function.__code__.co_names:
         found = function.__globals__.get(name)
@@ -243,49 +243,7 @@ def _used(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
             yield f" ({name})", found
 
 
-def _is_installed(module: Any) -> bool:
+def is_installed(module: Any) -> bool:
     """Whether a package was installed, as one of PyTorch's. A program's own modules are not."""
     file = str(getattr(module, "__file__", "") or "")
     return "site-packages" in file or "dist-packages" in file or file.startswith(LIBRARY)
-
-
-def fingerprint(loader: Any) -> dict[str, Any]:
-    """Returns what can be seen cheaply of the state that makes the samples: the attributes of the
-    dataset, of those that it wraps, and of the collate function."""
-    found: dict[str, Any] = {}
-    waiting = [("dataset", loader.dataset, 0), ("collate_fn", loader.collate_fn, 0)]
-    for path, value, depth in waiting:
-        own = getattr(value, "__dict__", None)
-        if not isinstance(own, dict) or isinstance(value, types.FunctionType):
-            continue
-        for name in [*itertools.islice(own, 16 * ELEMENTS)]:
-            held = own.get(name)
-            found[f"{path}.{name}"] = _state(held)
-            if depth < 2 and (isinstance(held, Dataset) or callable(held)):
-                waiting.append((f"{path}.{name}", held, depth + 1))
-    return found
-
-
-def _state(value: Any) -> Any:
-    """Returns a value that differs after the object was exchanged or grew."""
-    if type(value) in (str, bytes, int, bool):
-        return value
-    if type(value) is float:
-        return value if value == value else None  # not a number is not equal to itself
-    if isinstance(value, torch.Tensor):
-        return id(value), value._version
-    if isinstance(value, (list, dict, set)):
-        return id(value), len(value)
-    return id(value)
-
-
-def changed(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """Returns the name of an attribute that differs, or an empty text."""
-    if before == after:
-        return ""
-    names = [*after, *(name for name in before if name not in after)]
-    return next(
-        name
-        for name in names
-        if name not in before or name not in after or before[name] != after[name]
-    )

@@ -24,7 +24,7 @@ import torch
 from torch.utils.data import dataloader
 
 from paceline._core.log import say
-from paceline.loader._workers import gain, hazards, models
+from paceline.loader._workers import gain, hazards, models, state
 from paceline.loader._workers.plan import Plan
 
 Base = dataloader._SingleProcessDataLoaderIter
@@ -136,7 +136,8 @@ class Pass(Base):  # type: ignore[misc, valid-type]
         self._asked = Asked(self._sampler_iter)
         self._meter = Meter(plan) if plan.choice is None and not plan.why else None
         self._handed = 0
-        self._state: dict[str, Any] = {}  # of the dataset, when the workers were forked
+        self._shared: list[state.Place] = []  # what the samples' functions share
+        self._state: dict[str, Any] = {}  # of what makes samples, when the workers were forked
         self._delivered = 0  # batches that workers made in this pass
         self._last = 0.0  # when the program got the last one
 
@@ -175,7 +176,8 @@ class Pass(Base):  # type: ignore[misc, valid-type]
     def _look_at(self, batch: Any, read: str, meter: Meter) -> None:
         try:
             meter.payload = hazards.payload(batch)
-            meter.before = hazards.fingerprint(self._kept)
+            self._shared = state.shared(self._kept)
+            meter.before = state.fingerprint(self._kept, self._shared, closely=True)
             why = hazards.why_not_sent(batch)
             if read:
                 why = (
@@ -193,7 +195,8 @@ class Pass(Base):  # type: ignore[misc, valid-type]
         self._meter = None
         plan = self._plan
         try:
-            name = hazards.changed(meter.before, hazards.fingerprint(self._kept))
+            after = state.fingerprint(self._kept, self._shared, closely=True)
+            name = state.changed(meter.before, after)
             why = f"making samples changes {name}" if name else hazards.why_not_copied(self._kept)
             if why:
                 plan.left(why)
@@ -219,7 +222,8 @@ class Pass(Base):  # type: ignore[misc, valid-type]
         kept.generator = torch.Generator()  # for the workers' seed
         kept.generator.manual_seed(self._base_seed)
         try:
-            self._state = hazards.fingerprint(kept)
+            self._shared = state.shared(kept)
+            self._state = state.fingerprint(kept, self._shared)
             self._workers = self._start(kept)
         except Exception as error:
             if _of_a_signal_handler(error):
@@ -228,7 +232,8 @@ class Pass(Base):  # type: ignore[misc, valid-type]
 
     def _next_of_workers(self) -> Any:
         try:
-            name = hazards.changed(self._state, hazards.fingerprint(self._kept))
+            now = state.fingerprint(self._kept, self._shared)
+            name = state.changed(self._state, now)
             if name:
                 raise RuntimeError(f"the program changed {name} in the middle of a pass")
             batch = self._workers._next_data()
