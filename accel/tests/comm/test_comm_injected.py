@@ -333,6 +333,32 @@ def test_the_programs_own_hook_takes_its_place(train: Train) -> None:
     ), run.output
 
 
+def test_a_model_is_saved_whole(train: Train) -> None:
+    """PyTorch saves a wrapped model with all its attributes. The loaded one is PyTorch's."""
+    run = passes(
+        train,
+        """
+        import copy, io
+        def saved_first(module):
+            model = DistributedDataParallel(module)
+            loss_of(model, next(iter(DataLoader(Slow(8), batch_size=8)))).backward()
+            for made in (io.BytesIO(), None):
+                if made:
+                    torch.save(model, made)
+                    made.seek(0)
+                    other = torch.load(made, **({"weights_only": False} if torch.__version__ >= "2" else {}))
+                else:
+                    other = copy.deepcopy(model)
+            return other
+        print("weights", fit(wrap=saved_first).tolist())
+        print("weights", fit().tolist())
+    """,
+        ranks=2,
+    )
+    weights = [line for line in run.output.splitlines() if line.startswith("weights")]
+    assert len(weights) == 4 and len(set(weights)) == 1, run.output
+
+
 def test_one_rank_that_cannot_leaves_it_to_pytorch_on_all(train: Train) -> None:
     run = passes(
         train,

@@ -158,7 +158,12 @@ def register(
     model: Any, communicator: Carrier, how: Compression | None, hook: Callable[[Any, Any], Any]
 ) -> Hooked:
     gradients = Hooked(model, communicator, how)
-    hook(None, gradients.hook())
+    ours = gradients.hook()
+    hook(None, ours)
+    # PyTorch notes hooks in the model for a reducer that ours does not serve. A model that is saved
+    # or copied whole takes the note along, and ours belongs to this process.
+    noted = getattr(model, "_comm_hooks", [])
+    noted[:] = [entry for entry in noted if entry[0] is not ours]
     _gradients[model] = gradients
     _report.outcome_of(model).take(communicator, gradients.sums, "" if how is None else str(how))
     return gradients
