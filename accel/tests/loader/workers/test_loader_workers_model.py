@@ -59,6 +59,10 @@ TWO, FOUR = Machine(2, 8 * GIB, GIB // 4), Machine(4, 8 * GIB, GIB // 4)
         (WAITS._replace(making=0.001, waited=0.001), FOUR, 1000, 0, (1.0, 1.03), "below 3%"),
         (WAITS, FOUR, 5, 0, (1.2, 1.3), "the 5 batches of a pass would gain 0.08 s"),
         (WAITS, FOUR, None, 1, (1.2, 1.3), ""),
+        # A short pass pays for some of the workers that a long one gets.
+        (WAITS._replace(making=0.2, waited=0.2), TWO, 4, 4, (2.5, 2.7), ""),
+        (WAITS._replace(making=0.2, waited=0.2), TWO, 3, 0, (4.0, 4.5), "the 3 batches"),
+        (WAITS._replace(making=0.2, waited=0.2), TWO, 6, 7, (4.0, 4.5), ""),
         # Memory bounds the number.
         (WAITS, Machine(4, GIB // 10, GIB), 1000, 0, (1, 1), "102 MiB of memory are free"),
         (WAITS._replace(making=0.2, waited=0.2), Machine(4, GIB, GIB), 1000, 2, (1.2, 1.5), ""),

@@ -107,14 +107,45 @@ def choose(
     gain = before / max(1e-9, after)
     if gain < LEAST_GAIN:
         return Choice(measured.workers, gain, _why_none(measured, machine))
-    new = workers - measured.workers
-    if left is not None and (before - after) * left < 2 * cost(new, machine):
+    if left is not None and not _pays(measured, machine, workers, left):
+        fewer = _fewer(measured, machine, workers, left)
+        if fewer:
+            return Choice(fewer, before / max(1e-9, step(measured, machine, fewer)), "")
+        new = workers - measured.workers
         why = (
             f"the {left} batches of a pass would gain {(before - after) * left:.2f} s, and starting"
             f" {counted(new)} takes about {cost(new, machine):.2f} s"
         )
         return Choice(measured.workers, gain, why)
     return Choice(workers, gain, "")
+
+
+def _saved(measured: Measured, machine: Machine, workers: int, left: int) -> float:
+    return (measured.rest + measured.waited - step(measured, machine, workers)) * left
+
+
+def _pays(measured: Measured, machine: Machine, workers: int, left: int) -> bool:
+    """Whether so many batches save twice what starting the workers takes."""
+    new = cost(workers - measured.workers, machine)
+    return _saved(measured, machine, workers, left) >= 2 * new
+
+
+def _fewer(measured: Measured, machine: Machine, most: int, left: int) -> int:
+    """Returns the number below `most` that saves most in a pass too short for all of them, or 0."""
+    before = measured.rest + measured.waited
+    paying = [
+        number
+        for number in range(measured.workers + 1, most)
+        if _pays(measured, machine, number, left)
+        and before >= LEAST_GAIN * step(measured, machine, number)
+    ]
+    return max(
+        paying,
+        key=lambda number: (
+            _saved(measured, machine, number, left) - cost(number - measured.workers, machine)
+        ),
+        default=0,
+    )
 
 
 def cost(workers: int, machine: Machine) -> float:
