@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SimOTA of mmdetection and the FCOS3D head of mmdetection3d with the operators in their places
-compute what they compute alone.
+"""SimOTA and RTMDet's assigner of mmdetection, and the FCOS3D head of mmdetection3d, with the
+operators in their places compute what they compute alone.
 """
 
 from __future__ import annotations
@@ -159,6 +159,88 @@ def test_a_step_of_yolox(data: Any) -> None:
         assert computed() == 2
     for name, value in theirs.items():
         torch.testing.assert_close(ours[name], value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture
+def soft_assigner() -> Any:
+    module = library("mmdet.models.task_modules.assigners.dynamic_soft_label_assigner")
+    return module.DynamicSoftLabelAssigner(topk=13)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_rtmdet_to_the_bit(soft_assigner: Any, scenes: Any, dtype: torch.dtype) -> None:
+    for predictions, _ in scenes:
+        predictions.scores = (predictions.scores * 6 - 6).to(dtype)
+    theirs = [soft_assigner.assign(*each) for each in scenes]
+    with swin_stand_in.job(detection.install):
+        ours = [soft_assigner.assign(*each) for each in scenes]
+        assert computed() == 4, "the picture without ground truths is the library's"
+    assert sum(int((each.gt_inds > 0).sum()) for each in ours) > 50
+    for one, other in zip(ours, theirs, strict=True):
+        assert type(one) is type(other) and one.num_gts == other.num_gts
+        for name in ("gt_inds", "max_overlaps", "labels"):
+            assert getattr(one, name).dtype == getattr(other, name).dtype
+            assert torch.equal(getattr(one, name), getattr(other, name))
+
+
+def test_rtmdet_leaves_types_of_boxes(soft_assigner: Any, scenes: Any) -> None:
+    predictions, truths = scenes[1]
+    truths.bboxes = library("mmdet.structures.bbox").HorizontalBoxes(truths.bboxes)
+    theirs = soft_assigner.assign(predictions, truths)
+    with swin_stand_in.job(detection.install):
+        ours = soft_assigner.assign(predictions, truths)
+        assert computed() == 0
+        assert "HorizontalBoxes in place of a tensor" in reports.OPERATORS.status().switch
+    assert torch.equal(ours.gt_inds, theirs.gt_inds)
+
+
+@pytest.mark.parametrize("with_autocast", [False, True])
+def test_a_step_of_rtmdet(data: Any, with_autocast: bool) -> None:
+    """Losses and gradients are the same to the bit."""
+    heads = library("mmdet.models.dense_heads")
+    torch.manual_seed(3)
+    head = heads.RTMDetHead(
+        num_classes=5,
+        in_channels=8,
+        feat_channels=8,
+        stacked_convs=1,
+        anchor_generator={"type": "MlvlPointGenerator", "offset": 0, "strides": [8, 16, 32]},
+        bbox_coder={"type": "DistancePointBBoxCoder"},
+        loss_cls={"type": "QualityFocalLoss", "use_sigmoid": True, "beta": 2.0},
+        loss_bbox={"type": "GIoULoss", "loss_weight": 2.0},
+        norm_cfg={"type": "GN", "num_groups": 2},
+        train_cfg={
+            "assigner": {"type": "DynamicSoftLabelAssigner", "topk": 13},
+            "allowed_border": -1,
+            "pos_weight": -1,
+            "debug": False,
+        },
+    )
+    features = [torch.randn(2, 8, 160 // stride, 160 // stride) for stride in (8, 16, 32)]
+    truths = [
+        data(
+            bboxes=torch.tensor([[10.0, 10, 60, 60], [50, 20, 150, 140]])[:count],
+            labels=torch.tensor([1, 4])[:count],
+        )
+        for count in (2, 1)
+    ]
+    metas = [{"img_shape": (160, 160), "pad_shape": (160, 160)}] * 2
+
+    def step() -> list[Tensor]:
+        head.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=with_autocast):
+            found = head.loss_by_feat(*head(features), truths, metas)
+        losses = [each for some in found.values() for each in some]
+        torch.stack(losses).sum().backward()
+        gradients = [each.grad.clone() for each in head.parameters() if each.grad is not None]
+        return [*(each.detach() for each in losses), *gradients]
+
+    theirs = step()
+    with swin_stand_in.job(detection.install):
+        ours = step()
+        assert computed() == 2, reports.OPERATORS.status().switch
+    assert len(ours) == len(theirs)
+    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
 
 
 def pictures(data: Any, counts: tuple[int, ...]) -> tuple[list[Any], list[Any]]:

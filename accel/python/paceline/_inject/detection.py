@@ -24,10 +24,22 @@ import torch
 
 from paceline._core.log import say
 from paceline._core.tensors import index_of
-from paceline._inject import detection_forms, operators, swin_checks, voxel_forms, yolox_forms
+from paceline._inject import (
+    detection_forms,
+    operators,
+    rtmdet_forms,
+    swin_checks,
+    voxel_forms,
+    yolox_forms,
+)
 from paceline._inject.detection_forms import Call, Form
 
-FORMS: tuple[Form, ...] = (*detection_forms.FORMS, *yolox_forms.FORMS, *voxel_forms.FORMS)
+FORMS: tuple[Form, ...] = (
+    *detection_forms.FORMS,
+    *rtmdet_forms.FORMS,
+    *yolox_forms.FORMS,
+    *voxel_forms.FORMS,
+)
 uninstall = operators.uninstall
 
 

@@ -16,8 +16,8 @@ import torch
 
 Tensor = torch.Tensor
 _YAW = 6
-_ASSIGNERS = "mmdet.models.task_modules.assigners"
-_INDICES = (torch.int64, torch.int32)
+ASSIGNERS = "mmdet.models.task_modules.assigners"
+INDICES = (torch.int64, torch.int32)
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -66,6 +66,20 @@ def why_not_tensors(tensors: Iterable[Any], dtypes: tuple[torch.dtype, ...], of:
     return ""
 
 
+def why_not_overlaps(calculator: Any) -> str:
+    """Whether an assigner of mmdetection compares boxes by their plain overlap."""
+    kind: Any = type(calculator)
+    known = (f"{ASSIGNERS}.iou2d_calculator", "BboxOverlaps2D")
+    if (kind.__module__, kind.__qualname__) != known or kind.__call__.__module__ != known[0]:
+        return f"overlaps of {kind.__name__}"
+    if vars(calculator).keys() != {"scale", "dtype"} or calculator.dtype is not None:
+        return f"overlaps in {calculator.dtype}"
+    overlaps = kind.__call__.__globals__["bbox_overlaps"]
+    if overlaps.__module__ != "mmdet.structures.bbox.bbox_overlaps":
+        return "overlaps that the program has replaced"
+    return ""
+
+
 # -- SimOTA of mmdetection
 # ------------------------------------------------------------
 
@@ -78,17 +92,7 @@ def _why_not_assigner(assigner: Any, library: dict[str, Any]) -> str:
         return "settings that this release does not know"
     if (library["INF"], library["EPS"]) != (_OUTSIDE, 1e-7):
         return "constants that this release does not know"
-    calculator = assigner.iou_calculator
-    kind: Any = type(calculator)
-    known = (f"{_ASSIGNERS}.iou2d_calculator", "BboxOverlaps2D")
-    if (kind.__module__, kind.__qualname__) != known or kind.__call__.__module__ != known[0]:
-        return f"overlaps of {kind.__name__}"
-    if vars(calculator).keys() != {"scale", "dtype"} or calculator.dtype is not None:
-        return f"overlaps in {calculator.dtype}"
-    overlaps = kind.__call__.__globals__["bbox_overlaps"]
-    if overlaps.__module__ != "mmdet.structures.bbox.bbox_overlaps":
-        return "overlaps that the program has replaced"
-    return ""
+    return why_not_overlaps(assigner.iou_calculator)
 
 
 def _read_simota(assigner: Any, given: dict[str, Any], library: dict[str, Any]) -> Call | str:
@@ -105,7 +109,7 @@ def _read_simota(assigner: Any, given: dict[str, Any], library: dict[str, Any]) 
     gt_boxes, gt_labels = truths.bboxes, truths.labels
     why = why_not_tensors((boxes, gt_boxes), (torch.float32,), boxes)
     why = why or why_not_tensors((scores, priors), FLOATS, boxes)
-    why = why or why_not_tensors((gt_labels,), _INDICES, boxes)
+    why = why or why_not_tensors((gt_labels,), INDICES, boxes)
     if why:
         return why
     count, known = boxes.shape[:1], gt_boxes.shape[:1]
@@ -268,7 +272,7 @@ def _fcos3d_targets(
 
 FORMS = (
     Form(
-        module=f"{_ASSIGNERS}.sim_ota_assigner",
+        module=f"{ASSIGNERS}.sim_ota_assigner",
         owner="SimOTAAssigner",
         method="assign",
         signature=("self", "pred_instances", "gt_instances", "gt_instances_ignore", "kwargs"),

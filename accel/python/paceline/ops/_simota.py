@@ -328,7 +328,11 @@ def winners(costs: Tensor, wanted: Tensor) -> Tensor:
     ranks.scatter_(
         0, order, torch.arange(costs.shape[0], device=costs.device)[:, None].expand_as(order)
     )
-    takes = ranks < wanted
+    return settled(costs, ranks < wanted)
+
+
+def settled(costs: Tensor, takes: Tensor) -> Tensor:
+    """The ground truth of each row, or -1. Of a row that several take: where it costs least."""
     many = takes.sum(1)
     first = takes.to(torch.uint8).argmax(1)
     chosen = torch.where(many > 1, torch.min(costs, dim=1)[1], first)
