@@ -5,11 +5,12 @@ accel/tests/ops/test_gpu_checks.py: a mistake in them costs no time on a GPU.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -17,17 +18,41 @@ from typing import Any, NamedTuple
 import checks
 import torch
 from paceline import ops
-from paceline._inject import detection, operators, yolox_forms
+from paceline._inject import detection, operators, rtmdet_forms, yolox_forms
+from paceline._inject.detection_forms import Form
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "accel/tests/ops"))
 sys.path.append(str(Path(__file__).resolve().parents[2] / "accel/tests/inject"))
 import originals  # type: ignore[import-not-found]
+import rtmdet_fake  # type: ignore[import-not-found]
 import yolox_exact_fakes  # type: ignore[import-not-found]
 
 Tensor = torch.Tensor
 SIZE, SPAN = (0.16, 0.16, 4.0), (0.0, -39.68, -3.0, 69.12, 39.68, 1.0)
 # Of SECOND, whose grid is so large that the operator is mmcv's on a CPU, too.
 FINE_SIZE, FINE_SPAN = (0.05, 0.05, 0.1), (0.0, -40.0, -3.0, 70.4, 40.0, 1.0)
+
+
+@contextlib.contextmanager
+def _patched(form: Form, fake: ModuleType) -> Iterator[None]:
+    """Patches the stand-in's class, whose code is made the known one."""
+    kind, library = getattr(fake, form.owner), ModuleType(form.module)
+    setattr(library, form.owner, kind)
+    digest = detection._digest(form, kind, vars(fake))
+    known, before = detection.FORMS, sys.modules.get(form.module)
+    os.environ["PACELINE_OPERATORS"] = "Auto"
+    sys.modules[form.module] = library
+    detection.FORMS = (dataclasses.replace(form, digests=(digest,)),)
+    try:
+        detection.install()
+        yield
+    finally:
+        detection.uninstall()
+        detection.FORMS = known
+        if before is None:
+            del sys.modules[form.module]
+        else:
+            sys.modules[form.module] = before
 
 
 class DetectionChecks(NamedTuple):
@@ -124,56 +149,71 @@ class DetectionChecks(NamedTuple):
             for name, each in given.items()
         }
 
+    @contextlib.contextmanager
+    def _autocast(self, half: bool) -> Iterator[None]:
+        dtype = torch.float16 if self.device.type == "cuda" else torch.bfloat16
+        with torch.autocast(self.device.type, dtype=dtype, enabled=half):
+            yield
+
     def yolox_matches_as_its_repository_does(self) -> None:
         """In its head after 0.3.0, in float32 and under autocast to float16."""
-        name, kind = yolox_exact_fakes.MODULE, yolox_exact_fakes.YOLOXHead
-        form, library = yolox_forms.FORMS[1], ModuleType(name)
-        library.YOLOXHead = kind  # type: ignore[attr-defined]
-        digest = detection._digest(form, kind, vars(yolox_exact_fakes))
-        head, known, before = kind(80), detection.FORMS, sys.modules.get(name)
+        head = yolox_exact_fakes.YOLOXHead(80)
         for dtype in (torch.float32, torch.float16):
             given = self._of_yolox(dtype)
 
             def assign(given: dict[str, Any] = given, half: bool = dtype is torch.float16) -> Any:
-                with torch.autocast(
-                    self.device.type,
-                    dtype=torch.float16 if self.device.type == "cuda" else torch.bfloat16,
-                    enabled=half,
-                ):
+                with self._autocast(half):
                     return head.get_assignments(**given)
 
-            wanted, theirs_ms = assign(), self.milliseconds(assign)
-            os.environ["PACELINE_OPERATORS"] = "Auto"
-            sys.modules[name] = library
-            detection.FORMS = (dataclasses.replace(form, digests=(digest,)),)
-            try:
-                detection.install()
-                found, ours_ms = assign(), self.milliseconds(assign)
-                told = operators.status().switch
-            finally:
-                detection.uninstall()
-                detection.FORMS = known
-                if before is None:
-                    del sys.modules[name]
-                else:
-                    sys.modules[name] = before
-            assert told.startswith(f"on for {name}"), told
-            matched = wanted[1]
-            ours, theirs = (
-                torch.full(matched.shape, -1, device=self.device).masked_scatter(each[1], each[3])
-                for each in (found, wanted)
-            )
-            differ, count = int(ours.ne(theirs).sum()), int(matched.sum())
-            row = {"differ": differ, "of": count, "dtype": str(dtype)}
-            times = {"ours_ms": round(ours_ms, 4), "theirs_ms": round(theirs_ms, 4)}
-            checks.emit({"yolox": "beside its head after 0.3.0", **row, **times})
-            # The order of a sum may differ by the number of its rows.
-            assert count >= 20 and differ <= count // 100
+            def rows_of(found: Any) -> Tensor:
+                rows = torch.full(found[1].shape, -1, device=self.device)
+                return rows.masked_scatter(found[1], found[3])
+
+            form = yolox_forms.FORMS[1]
+            self._beside("yolox", form, yolox_exact_fakes, (dtype, assign, rows_of))
+
+    def rtmdet_matches_as_mmdetection_does(self) -> None:
+        """In float32 and under autocast to float16."""
+        assigner = rtmdet_fake.DynamicSoftLabelAssigner()
+        for dtype in (torch.float32, torch.float16):
+            scene = rtmdet_fake.scene(5, 20, 80, dtype, self.side)
+            for each in scene:
+                vars(each).update({k: v.to(self.device) for k, v in vars(each).items()})
+
+            def assign(scene: Any = scene, half: bool = dtype is torch.float16) -> Any:
+                with self._autocast(half):
+                    return assigner.assign(*scene)
+
+            def rows_of(found: Any) -> Tensor:
+                rows: Tensor = found.gt_inds - 1
+                return rows
+
+            form = rtmdet_forms.FORMS[0]
+            self._beside("rtmdet", form, rtmdet_fake, (dtype, assign, rows_of))
+
+    def _beside(self, name: str, form: Form, fake: ModuleType, of: Any) -> None:
+        """Compares a class and its stand-in, and measures both. `of`: a type, a function that
+        assigns, and one that returns the ground truth of each prior, or -1.
+        """
+        dtype, assign, rows_of = of
+        wanted, theirs_ms = assign(), self.milliseconds(assign)
+        with _patched(form, fake):
+            found, ours_ms = assign(), self.milliseconds(assign)
+            told = operators.status().switch
+        assert told.startswith(f"on for {form.module}"), told
+        differ = int(rows_of(found).ne(rows_of(wanted)).sum())
+        count = int(rows_of(wanted).ge(0).sum())
+        row = {"differ": differ, "of": count, "dtype": str(dtype)}
+        times = {"ours_ms": round(ours_ms, 4), "theirs_ms": round(theirs_ms, 4)}
+        checks.emit({name: "beside the original", **row, **times})
+        # The order of a sum may differ by the number of its rows.
+        assert count >= 20 and differ <= count // 100
 
     def all(self) -> list[checks.Check]:
         return [
             self.voxels_are_those_of_the_cpu,
             self.mmcv_voxelizes_the_same,
             self.yolox_matches_as_its_repository_does,
+            self.rtmdet_matches_as_mmdetection_does,
             self.times_of_voxelize,
         ]
