@@ -214,6 +214,24 @@ def test_defaults_of_torch_change_nothing() -> None:
         assert torch.equal(one[0], other[0])
 
 
+def test_settings_are_read_anew_in_each_call() -> None:
+    """Those of plain numbers are kept, so another call must not find what the first one had."""
+    assert label_of(background_label=7, centers_2d=torch.full((2, 2), 99.0)) == 7
+    with pytest.raises(TypeError, match=r"^background_label is 7.0: pass a whole number"):
+        label_of(background_label=7.0)
+    for strides in ([8], [torch.tensor(8.0)]):
+        far, ranges = torch.full((2, 2), 20.0), [[-1, 48]]
+        arguments = one_point(centers_2d=far, strides=strides, regress_ranges=ranges)
+        assert int(ops.fcos3d_targets(**arguments).labels_3d[0]) == 10
+        strides[0] *= 2
+        assert int(ops.fcos3d_targets(**arguments).labels_3d[0]) == 4
+        ranges[0][1] = 8
+        assert int(ops.fcos3d_targets(**arguments).labels_3d[0]) == 10
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"^strides\[0\] is 0: pass a finite number above 0"):
+            label_of(strides=[0])
+
+
 def test_subclasses_of_tensors_are_computed_by_torch() -> None:
     arguments = one_point()
     arguments["bboxes"] = arguments["bboxes"].as_subclass(scenes.Own)

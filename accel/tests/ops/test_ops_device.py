@@ -215,6 +215,101 @@ print("reached the end")
 """)
 
 
+DETECTION = """
+torch.manual_seed(5)
+ys, xs = torch.meshgrid(torch.arange(6), torch.arange(8), indexing="ij")
+points = [torch.stack((xs.flatten(), ys.flatten()), 1).float() * 8 + 4] * 2
+centers = torch.rand(6, 2) * 50
+boxes = torch.cat((centers - 9, centers + 9), 1)
+labels, attributes = torch.randint(0, 5, (6,)), torch.randint(0, 5, (6,))
+rows = [centers, torch.rand(6), boxes, torch.ones(6, 9), labels, attributes]
+priors = torch.cat((points[0], torch.full_like(points[0], 8)), 1)
+predicted = torch.cat((points[0] - 9, points[0] + 9), 1).repeat(2, 1, 1)
+scores = torch.rand(2, 48, 5)
+
+def head(background=10):
+    return ops.FCOS3DHead(
+        strides=[8, 16], regress_ranges=[(-1, 48), (48, 96)], background_label=background
+    )
+
+def targets(background=10):
+    return ops.fcos3d_targets(points, [0, 2, 6], *rows, head=head(background))
+
+def assigned():
+    return ops.simota_assign(predicted, scores, priors, [0, 2, 6], boxes, labels)
+"""
+
+
+def test_what_pytorch_is_asked_for_a_call(on_fake: Train) -> None:
+    """Each of these calls costs the host, and is the larger part of what the operators cost it."""
+    on_fake(
+        f"{DETECTION}\non_gpu(True)\n"
+        + """
+from collections import Counter
+from torch.overrides import TorchFunctionMode
+
+class Count(TorchFunctionMode):
+    def __init__(self):
+        super().__init__()
+        self.calls = Counter()
+    def __torch_function__(self, call, types, args=(), kwargs=None):
+        self.calls[call.__name__] += 1
+        return call(*args, **(kwargs or {}))
+
+def asked(call):
+    call()
+    with Count() as mode:
+        call()
+    tells = {"__get__", "data_ptr", "element_size", "is_floating_point", "is_complex"}
+    tells |= {"is_contiguous", "contiguous"}
+    return {name: count for name, count in mode.calls.items() if name not in tells}
+
+levels = 2
+yaw = {"cat": 1, "atan2": 1, "sub_": 1, "select": 3, "narrow": 1, "unsqueeze": 1}
+assert asked(targets) == {"new_empty": 4 * levels, **yaw}, asked(targets)
+assert asked(assigned) == {"new_empty": 4}, asked(assigned)
+qkv, table, index, mask = attention()
+still = qkv.detach(), table.detach(), index, mask
+found = asked(lambda: ops.window_attention(*still))
+assert found == {"new_empty": 1}, found
+print("reached the end")
+"""
+    )
+
+
+def test_threads_with_heads_of_their_own(on_fake: Train) -> None:
+    on_fake(
+        f"{DETECTION}\non_gpu(True)\n"
+        + """
+found = {}
+def work(background):
+    found[background] = [targets(background).labels_3d[0].max() for _ in range(200)]
+threads = [threading.Thread(target=work, args=(100 + i,)) for i in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert len(found) == 4
+assert all(int(each) == background for background, all in found.items() for each in all)
+print("reached the end")
+"""
+    )
+
+
+def test_attention_without_gradients_has_no_graph(on_fake: Train) -> None:
+    on_fake("""
+qkv, table, index, mask = attention()
+on_gpu(True)
+learned = ops.window_attention(qkv, table, index, mask)
+assert learned.grad_fn is not None
+with torch.no_grad():
+    out = ops.window_attention(qkv, table, index, mask)
+still = ops.window_attention(qkv.detach(), table.detach(), index, mask)
+for each in (out, still):
+    assert not each.requires_grad and torch.equal(each, learned)
+assert ops.window_attention(qkv.detach(), table, index, mask).requires_grad
+print("reached the end")
+""")
+
+
 def test_a_refused_launch_is_an_error(on_fake: Train) -> None:
     on_fake("""
 on_gpu(True)

@@ -11,6 +11,8 @@ from typing import Any, Union
 
 import torch
 
+from paceline._core.tensors import why_transformed
+
 Tensor = torch.Tensor
 Offsets = Union[Tensor, Sequence[int]]
 HALVES = (torch.float16, torch.bfloat16)
@@ -22,14 +24,14 @@ def tensor(name: str, value: Any, *shape: int | str) -> Tensor:
     if not isinstance(value, torch.Tensor):
         kind = type(value).__name__
         raise TypeError(f"{name} is a {kind}: pass a tensor of shape {_shown(shape)}")
-    fits = value.dim() == len(shape) and all(
-        isinstance(size, str) or size == own for size, own in zip(shape, value.shape)
-    )
+    sizes = value.shape
+    fits = len(sizes) == len(shape)
+    for wanted, own in zip(shape, sizes):
+        if not isinstance(wanted, str) and wanted != own:
+            fits = False
     if not fits:
-        raise ValueError(
-            f"{name} has shape {tuple(value.shape)}: pass one of shape {_shown(shape)}"
-        )
-    if value.numel() > 0 and value.layout is not torch.strided:
+        raise ValueError(f"{name} has shape {tuple(sizes)}: pass one of shape {_shown(shape)}")
+    if value.layout is not torch.strided and value.numel() > 0:
         raise ValueError(f"{name} has layout {value.layout}: pass {name}.to_dense()")
     return value
 
@@ -43,7 +45,7 @@ def floats(name: str, value: Any, *shape: int | str) -> Tensor:
     found = tensor(name, value, *shape)
     if not found.is_floating_point():
         raise TypeError(f"{name} has dtype {found.dtype}: pass {name}.float()")
-    return found.detach()
+    return _without_gradient(found)
 
 
 def integers(name: str, value: Any, *shape: int | str) -> Tensor:
@@ -51,7 +53,17 @@ def integers(name: str, value: Any, *shape: int | str) -> Tensor:
     found = tensor(name, value, *shape)
     if found.is_floating_point() or found.is_complex() or found.dtype is torch.bool:
         raise TypeError(f"{name} has dtype {found.dtype}: pass {name}.long()")
-    return found.detach().to(torch.int64)
+    return cast(found, torch.int64)
+
+
+def _without_gradient(value: Tensor) -> Tensor:
+    """Asks first: detach() makes another tensor in any case."""
+    return value.detach() if value.requires_grad or why_transformed() else value
+
+
+def cast(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """Asks first: a call of to() that changes nothing takes ten times as long."""
+    return value if value.dtype is dtype else value.to(dtype)
 
 
 def as_float32(value: float) -> float:
@@ -75,31 +87,37 @@ def number(
     narrow: bool = False,
 ) -> float:
     """A finite number of at least `least`, or above it. With `narrow` it is so in float32, too."""
-    found = real(name, value)
-    bound = "" if least == -math.inf else f" {'above' if open_end else 'of at least'} {least:g}"
-    for own, where in ((found, ""), (as_float32(found) if narrow else found, " in float32")):
-        low = own > least if open_end else own >= least
-        if not (low and math.isfinite(own)):
-            shown = f"{value}, which is {own:g}{where}" if where else value
-            raise ValueError(f"{name} is {shown}: pass a finite number{bound}{where}")
+    found = own = real(name, value)
+    where = ""
+    if narrow and _is_from(found, least, open_end):
+        own, where = as_float32(found), " in float32"
+    if not _is_from(own, least, open_end):
+        bound = "" if least == -math.inf else f" {'above' if open_end else 'of at least'} {least:g}"
+        shown = f"{value}, which is {own:g}{where}" if where else value
+        raise ValueError(f"{name} is {shown}: pass a finite number{bound}{where}")
     return found
+
+
+def _is_from(value: float, least: float, open_end: bool) -> bool:
+    return (value > least if open_end else value >= least) and math.isfinite(value)
 
 
 def whole(name: str, value: Any, least: int = 1, most: int = MOST, other: str = "") -> int:
     """A whole number from `least` to `most`. `other` says what else may be passed."""
-    remedy = f"pass a whole number from {least} to {most}{other}"
     try:
         found = operator.index(value)
     except TypeError:
+        remedy = f"pass a whole number from {least} to {most}{other}"
         raise TypeError(f"{name} is {value!r}: {remedy}") from None
     if not least <= found <= most:
-        raise ValueError(f"{name} is {found}: {remedy}")
+        raise ValueError(f"{name} is {found}: pass a whole number from {least} to {most}{other}")
     return found
 
 
 def offsets_of(offsets: Offsets, total: int, of: str) -> list[int]:
     """Where each group of rows begins, and the end. `of` names the rows."""
     remedy = f"pass 0 and the running sums of the numbers of rows of {of}"
+    most = max(MOST, total)
     if isinstance(offsets, torch.Tensor):
         found: list[Any] = integers("offsets", offsets, "groups + 1").tolist()
     else:
@@ -107,7 +125,7 @@ def offsets_of(offsets: Offsets, total: int, of: str) -> list[int]:
             given = list(offsets)
         except TypeError:
             raise TypeError(f"offsets is a {type(offsets).__name__}: {remedy}") from None
-        found = [whole(f"offsets[{i}]", each, 0, max(MOST, total)) for i, each in enumerate(given)]
+        found = [whole(f"offsets[{i}]", each, 0, most) for i, each in enumerate(given)]
     if len(found) == 0:
         raise ValueError(f"offsets is empty: {remedy}")
     if found[0] != 0:
@@ -117,14 +135,14 @@ def offsets_of(offsets: Offsets, total: int, of: str) -> list[int]:
             raise ValueError(f"offsets falls from {begin} to {end} at {i + 1}: {remedy}")
     if found[-1] != total:
         raise ValueError(f"offsets ends with {found[-1]}, but {of} has {total} rows: {remedy}")
-    at_most(total, f"{of} has {total} rows")
+    at_most(total, of, "rows")
     return found
 
 
-def at_most(size: int, text: str) -> None:
-    """Refuses sizes that the library cannot count. `text` names the size."""
+def at_most(size: int, of: str, what: str) -> None:
+    """Refuses sizes that the library cannot count: so many rows, or others, of an argument."""
     if size > MOST:
-        raise ValueError(f"{text}: pass at most {MOST} a call")
+        raise ValueError(f"{of} has {size} {what}: pass at most {MOST} a call")
 
 
 def alike(first: str, base: Tensor, others: dict[str, Tensor]) -> None:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,8 +17,10 @@ from paceline.ops import _device, _native
 
 Tensor = torch.Tensor
 FAR = 1e8  # no upper end of a range
-YAW = 6
+SIDES, YAW = 3, 6  # columns of a 3D box
 DIAGONAL = 1.414  # the original's square root of two
+LISTS = {list, tuple}
+PLAIN = {int, float, bool}
 WIDEST = 1e7  # a larger region would reach the distance that stands for "none"
 
 
@@ -80,12 +84,19 @@ class FCOS3DHead(NamedTuple):
     norm_on_bbox: bool = True
 
 
+class _Level(NamedTuple):
+    """The checked settings of a level, in the order of `_native.Level`."""
+
+    radius: float
+    divisor: float
+    low: float
+    high: float
+
+
 class _Head(NamedTuple):
     """The checked settings."""
 
-    radii: list[float]
-    divisors: list[float]
-    ranges: list[tuple[float, float]]
+    levels: list[_Level]
     alpha: float
     background: int
     no_attribute: int
@@ -181,13 +192,32 @@ def _levels(points: Sequence[Tensor]) -> tuple[list[Tensor], torch.dtype]:
         for i, each in enumerate(points)
     }
     for name, each in levels.items():
-        arguments.at_most(each.shape[0], f"{name} has {each.shape[0]} rows")
+        arguments.at_most(each.shape[0], name, "rows")
     arguments.alike("points[0]", levels["points[0]"], levels)
     dtype = arguments.computed_in(levels["points[0]"])
-    return [each.to(dtype).contiguous() for each in levels.values()], dtype
+    return [arguments.cast(each, dtype).contiguous() for each in levels.values()], dtype
 
 
 def _head(head: FCOS3DHead, levels: int) -> _Head:
+    """The checked settings. A program passes the same ones in each step, so they are kept if they
+    are plain numbers, which cannot change.
+    """
+    strides, ranges = head[:2]
+    if type(strides) in LISTS and type(ranges) in LISTS and LISTS.issuperset(map(type, ranges)):
+        ranges = tuple(map(tuple, ranges))
+        leaves = (*strides, *itertools.chain.from_iterable(ranges), *head[2:])
+        types = tuple(map(type, leaves))  # a label of 10.0 equals one of 10, and is refused
+        if PLAIN.issuperset(types):
+            return _kept(FCOS3DHead(tuple(strides), ranges, *head[2:]), levels, types)
+    return _checked(head, levels)
+
+
+@functools.lru_cache(maxsize=16)
+def _kept(head: FCOS3DHead, levels: int, types: tuple[type, ...]) -> _Head:
+    return _checked(head, levels)
+
+
+def _checked(head: FCOS3DHead, levels: int) -> _Head:
     radius = arguments.number("center_sample_radius", head.center_sample_radius, 0, open_end=True)
     for name in ("strides", "regress_ranges"):
         count = len(getattr(head, name))
@@ -202,19 +232,16 @@ def _head(head: FCOS3DHead, levels: int) -> _Head:
             f"a centre region reaches {max(strides) * radius:g} pixels: pass smaller strides or a"
             f" smaller center_sample_radius, whose product is at most {WIDEST:g}"
         )
+    radii = [
+        arguments.number(
+            f"strides[{i}] times center_sample_radius", each * radius, 0, open_end=True, narrow=True
+        )
+        for i, each in enumerate(strides)
+    ]
+    divisors = [each if head.norm_on_bbox else 1.0 for each in strides]
+    ranges = [_range(f"regress_ranges[{i}]", each) for i, each in enumerate(head.regress_ranges)]
     return _Head(
-        radii=[
-            arguments.number(
-                f"strides[{i}] times center_sample_radius",
-                each * radius,
-                0,
-                open_end=True,
-                narrow=True,
-            )
-            for i, each in enumerate(strides)
-        ],
-        divisors=[each if head.norm_on_bbox else 1.0 for each in strides],
-        ranges=[_range(f"regress_ranges[{i}]", each) for i, each in enumerate(head.regress_ranges)],
+        levels=[_Level(*each[:2], *each[2]) for each in zip(radii, divisors, ranges)],
         alpha=arguments.number("centerness_alpha", head.centerness_alpha, 0, narrow=True),
         background=_label("background_label", head.background_label),
         no_attribute=_label("attr_background_label", head.attr_background_label),
@@ -273,16 +300,22 @@ def _truths(
     }
     # Before anything is computed of two of them.
     arguments.alike("points[0]", points, others)
-    depths, boxes = depths.to(dtype), boxes.to(dtype)
-    yaw = boxes[:, YAW] - torch.atan2(boxes[:, 0], boxes[:, 2])
     return _Truths(
         arguments.offsets_of(offsets, count, "labels_3d"),
-        centers.to(dtype).contiguous(),
-        bboxes.to(dtype).contiguous(),
-        torch.cat((depths[:, None], boxes[:, 3:YAW], yaw[:, None], boxes[:, YAW + 1 :]), 1),
+        arguments.cast(centers, dtype).contiguous(),
+        arguments.cast(bboxes, dtype).contiguous(),
+        _rest(arguments.cast(depths, dtype), arguments.cast(boxes, dtype)),
         labels.contiguous(),
         attributes.contiguous(),
     )
+
+
+def _rest(depths: Tensor, boxes: Tensor) -> Tensor:
+    """Depth, three sides, local yaw, others. Each operation is a launch on a GPU."""
+    rest = torch.cat((depths.unsqueeze(1), boxes.narrow(1, SIDES, boxes.shape[1] - SIDES)), 1)
+    ray = torch.atan2(boxes.select(1, 0), boxes.select(1, 2))
+    rest.select(1, 1 + YAW - SIDES).sub_(ray)
+    return rest
 
 
 def _on_device(dtype: torch.dtype, tensors: list[Tensor], levels: int) -> bool:
@@ -294,27 +327,21 @@ def _by_library(
     levels: list[Tensor], truths: _Truths, head: _Head, on_device: bool
 ) -> FCOS3DTargets:
     images, columns = len(truths.offsets) - 1, truths.rest.shape[1] + 2
-    sizes = [images * points.shape[0] for points in levels]
-    device = levels[0].device
+    counts = [points.shape[0] for points in levels]
+    sizes = [images * count for count in counts]
     # Each level has memory of its own. If levels were views of one tensor, a change of one in place
-    # would break the backward of the others.
+    # would break the backward of the others. torch.empty() takes twice as long.
+    whole, real = truths.labels.new_empty, truths.rest.new_empty
     results = FCOS3DTargets(
-        *(
-            [torch.empty((size, *shape), dtype=dtype, device=device) for size in sizes]
-            for shape, dtype in (
-                ((), torch.int64),
-                ((columns,), torch.float32),
-                ((), torch.float32),
-                ((), torch.int64),
-            )
-        )
+        [whole(size) for size in sizes],
+        [real(size, columns) for size in sizes],
+        [real(size) for size in sizes],
+        [whole(size) for size in sizes],
     )
     rows: Any = (_native.Level * len(levels))()
-    for i, points in enumerate(levels):
-        rows[i] = _native.Level(
-            points.data_ptr(), points.shape[0], head.radii[i], head.divisors[i], *head.ranges[i],
-            *(kind[i].data_ptr() for kind in results),
-        )  # fmt: skip
+    for i, tensors in enumerate(zip(levels, *results)):
+        points, *written = [each.data_ptr() for each in tensors]
+        rows[i] = _native.Level(points, counts[i], *head.levels[i], *written)
     offsets = (ctypes.c_int64 * len(truths.offsets))(*truths.offsets)
     call = _native.Targets(
         ctypes.sizeof(_native.Targets), columns, len(levels), head.alpha, images,
@@ -323,7 +350,7 @@ def _by_library(
         head.background, head.no_attribute, rows,
     )  # fmt: skip
     if on_device:
-        _device.launch(_device.functions().fcos3d_targets, call, device)
+        _device.launch(_device.functions().fcos3d_targets, call, levels[0].device)
     else:
         _native.must(_native.call(_native.functions().fcos3d_targets, call))
     return results
@@ -352,7 +379,8 @@ def _image_by_torch(
         return labels, targets, centerness, attributes
     x, y = points[:, 0, None], points[:, 1, None]
     center_x, center_y = truths.centers[begin:end].unbind(1)
-    radius = points.new_tensor(head.radii[level])
+    settings = head.levels[level]
+    radius = points.new_tensor(settings.radius)
     left, top, right, bottom = truths.bboxes[begin:end].unbind(1)
     matches = (
         (x > center_x - radius)
@@ -361,8 +389,7 @@ def _image_by_torch(
         & (y < center_y + radius)
     )
     longest = torch.max(torch.max(x - left, y - top), torch.max(right - x, bottom - y))
-    low, high = head.ranges[level]
-    matches &= (longest >= low) & (longest <= high)
+    matches &= (longest >= settings.low) & (longest <= settings.high)
     distances = torch.sqrt((x - center_x) ** 2 + (y - center_y) ** 2)
     distances = torch.where(matches, distances, distances.new_tensor(float("inf")))
     nearest, winner = distances.min(dim=1)
@@ -370,7 +397,7 @@ def _image_by_torch(
     winner = winner + begin
     labels = torch.where(found, truths.labels[winner], labels)
     attributes = torch.where(found, truths.attributes[winner], attributes)
-    off = (points - truths.centers[winner]) / head.divisors[level]
+    off = (points - truths.centers[winner]) / settings.divisor
     targets = torch.where(found[:, None], torch.cat((off, truths.rest[winner]), 1), targets)
     near = torch.exp(-head.alpha * (nearest / (DIAGONAL * radius)))
     return labels, targets, torch.where(found, near, centerness), attributes

@@ -134,8 +134,9 @@ def takes(operator: str, dtype: torch.dtype, tensors: Sequence[Tensor]) -> bool:
     """
     if dtype is not torch.float32 or why_transformed():
         return False
-    if any(each.device.type != "cpu" or type(each) not in REAL for each in tensors):
-        return False
+    for each in tensors:
+        if type(each) not in REAL or not each.is_cpu:
+            return False
     if why := why_unavailable():
         say_once(f"ops.{operator} runs in plain PyTorch: {why}")
     return not why

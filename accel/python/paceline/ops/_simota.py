@@ -119,9 +119,10 @@ def simota_assign(
         arguments.number("least_overlap", least_overlap, 0, open_end=True),
         center_only,
     )
-    dtype = arguments.computed_in(arguments.floats("boxes", boxes, "images", "P", 4))
+    boxes = arguments.floats("boxes", boxes, "images", "P", 4)
+    dtype = arguments.computed_in(boxes)
     tensors, begins, labels = _checked(boxes, scores, priors, offsets, gt_boxes, gt_labels)
-    tensors = [each.to(dtype).contiguous() for each in tensors]
+    tensors = [arguments.cast(each, dtype).contiguous() for each in tensors]
     return _assigned(tensors, begins, labels, settings)
 
 
@@ -147,10 +148,9 @@ def _checked(
     gt_labels: Tensor,
 ) -> tuple[list[Tensor], list[int], Tensor]:
     """The tensors of floating-point numbers, the offsets and the labels."""
-    boxes = boxes.detach()
     images, count = boxes.shape[:2]
-    arguments.at_most(images, f"boxes has {images} images")
-    arguments.at_most(count, f"boxes has {count} priors")
+    arguments.at_most(images, "boxes", "images")
+    arguments.at_most(count, "boxes", "priors")
     scores = arguments.floats("scores", scores, images, count, "classes")
     priors = arguments.floats("priors", priors, count, 4)
     gt_labels = arguments.integers("gt_labels", gt_labels, "G")
@@ -162,7 +162,7 @@ def _checked(
         raise ValueError(
             f"offsets has {len(begins)} numbers for {images} images of boxes: pass {images + 1}"
         )
-    if gt_labels.numel() > 0 and scores.shape[2] == 0:
+    if scores.shape[2] == 0 and gt_labels.shape[0] > 0:
         raise ValueError(
             f"scores has 0 classes, and gt_labels has {gt_labels.shape[0]} rows: pass scores of at"
             " least one class"
@@ -188,12 +188,12 @@ def _refuse(score: float, image: int, prior: int, label: int) -> None:
     )
 
 
-def _room(shape: torch.Size, device: torch.device) -> SimOTAAssignment:
+def _room(boxes: Tensor, labels: Tensor) -> SimOTAAssignment:
+    """Not yet written. torch.empty() takes twice as long."""
+    images, count = boxes.shape[:2]
+    whole = labels.new_empty
     return SimOTAAssignment(
-        *(
-            torch.empty(shape, dtype=dtype, device=device)
-            for dtype in (torch.int64, torch.int64, torch.float32)
-        )
+        whole(images, count), whole(images, count), boxes.new_empty(images, count)
     )
 
 
@@ -209,7 +209,7 @@ def _call(
         ctypes.sizeof(_native.Assignment), settings.topk, *scores.shape, boxes.data_ptr(),
         scores.data_ptr(), priors.data_ptr(), ctypes.addressof(offsets), gt_boxes.data_ptr(),
         gt_labels.data_ptr(), settings.radius, settings.iou_weight, settings.cls_weight,
-        settings.least_overlap, *(each.data_ptr() for each in result), -1,
+        settings.least_overlap, *[each.data_ptr() for each in result], -1,
     )  # fmt: skip
 
 
@@ -217,9 +217,9 @@ def _on_device(
     tensors: list[Tensor], begins: list[int], gt_labels: Tensor, settings: _Settings
 ) -> SimOTAAssignment:
     boxes = tensors[0]
-    result = _room(boxes.shape[:2], boxes.device)
+    result = _room(boxes, gt_labels)
     # Of each prior: a float64, and two int32.
-    room = torch.empty((*boxes.shape[:2], 2), dtype=torch.float64, device=boxes.device)
+    room = gt_labels.new_empty(boxes.shape[0] * boxes.shape[1] * 2)
     offsets = (ctypes.c_int64 * len(begins))(*begins)
     call = _call(tensors, offsets, gt_labels, settings, result)
     function = _device.functions().simota_assign
@@ -231,7 +231,7 @@ def _by_library(
     tensors: list[Tensor], begins: list[int], gt_labels: Tensor, settings: _Settings
 ) -> SimOTAAssignment:
     boxes, scores = tensors[:2]
-    result = _room(boxes.shape[:2], boxes.device)
+    result = _room(boxes, gt_labels)
     offsets = (ctypes.c_int64 * len(begins))(*begins)
     call = _call(tensors, offsets, gt_labels, settings, result)
     code = _native.call(_native.functions().simota_assign, call)

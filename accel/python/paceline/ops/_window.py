@@ -75,7 +75,10 @@ def window_attention(
     parts: tuple[Any, ...] = (qkv, None, None) if isinstance(qkv, torch.Tensor) else tuple(qkv)
     if takes(qkv, table, index, mask):
         parts = tuple(None if each is None else _window_kernels.panels(each) for each in parts)
-        found: Tensor = _Attention.apply(*parts, table, index, mask, float(scale))
+        inputs = (*parts, table, index, mask, float(scale))
+        if not _learns(*parts, table):
+            return _window_kernels.forward(*inputs)
+        found: Tensor = _Attention.apply(*inputs)
         return found
     if is_compiling() and _window_op.exists() and _fits(qkv, table, index, mask):
         device = parts[0].device
@@ -83,6 +86,12 @@ def window_attention(
             return _window_op.call(*parts, table, index, mask, float(scale))
     fused = by_fused(qkv, table, index, mask, float(scale))
     return by_torch(qkv, table, index, mask, float(scale)) if fused is None else fused
+
+
+def _learns(*tensors: Tensor | None) -> bool:
+    """Whether there may be a backward."""
+    learn = any(each is not None and each.requires_grad for each in tensors)
+    return learn and torch.is_grad_enabled()
 
 
 def serves(device: torch.device, dtype: torch.dtype) -> bool:

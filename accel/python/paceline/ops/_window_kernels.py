@@ -7,11 +7,13 @@ Where the tensors `k` and `v` are given, `packed` is q alone.
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import Any
 
 import torch
 
 from paceline._core.tensors import index_of, multiprocessors
+from paceline.ops import _arguments as arguments
 from paceline.ops import _device
 
 Tensor = torch.Tensor
@@ -53,7 +55,7 @@ def backward(
     tokens = packed.shape[1]
     biases = _biases(table)
     index, masks = index.contiguous(), as_masks(mask)
-    out_grad = panels(out_grad.to(packed.dtype))
+    out_grad = panels(arguments.cast(out_grad, packed.dtype))
     grads = [None if each is None else torch.empty_like(each) for each in (packed, k, v)]
     table_grad = torch.empty_like(biases)
     call = _call(packed, k, v, biases, index, masks, scale, BACKWARD_BLOCKS)
@@ -63,7 +65,7 @@ def backward(
     )
     call.q_grad, call.k_grad, call.v_grad = _addresses(*grads)
     _device.launch(_device.functions().attention_backward, call, packed.device)
-    return [*(each for each in grads if each is not None), table_grad.to(table.dtype)]
+    return [*(each for each in grads if each is not None), arguments.cast(table_grad, table.dtype)]
 
 
 def shape_of_out(packed: Tensor) -> tuple[int, int, int]:
@@ -80,11 +82,11 @@ def panels(tensor: Tensor) -> Tensor:
 
 
 def as_masks(mask: Tensor | None) -> Tensor | None:
-    return None if mask is None else mask.to(torch.float32).contiguous()
+    return None if mask is None else arguments.cast(mask, torch.float32).contiguous()
 
 
 def _biases(table: Tensor) -> Tensor:
-    return table.detach().to(torch.float32).contiguous()
+    return arguments.cast(table, torch.float32).contiguous()
 
 
 def _addresses(packed: Any, k: Any, v: Any) -> tuple[int, int, int]:
@@ -108,25 +110,14 @@ def _call(
     windows, tokens = packed.shape[:2]
     entries, heads = biases.shape
     # A tensor with one window, or one token, may show any stride for it.
-    token_stride = packed[0, 0].numel()
+    token_stride = math.prod(packed.shape[2:])
     slots = multiprocessors(index_of(packed.device)) * blocks // heads
-    q_at, k_at, v_at = _addresses(packed, k, v)
-    return _device.Attention(
-        size=ctypes.sizeof(_device.Attention),
-        type=_device.TYPES[packed.dtype],
-        windows=windows,
-        masks=1 if masks is None else masks.shape[0],
-        tokens=tokens,
-        heads=heads,
-        entries=entries,
-        window_stride=tokens * token_stride,
-        token_stride=token_stride,
-        slots=max(1, min(windows, slots)),
-        q=q_at,
-        k=k_at,
-        v=v_at,
-        table=biases.data_ptr(),
-        index=index.data_ptr(),
-        mask=None if masks is None else masks.data_ptr(),
-        scale=scale,
-    )
+    call = _device.Attention(
+        ctypes.sizeof(_device.Attention), _device.TYPES[packed.dtype],
+        windows, 1 if masks is None else masks.shape[0], tokens, heads, entries,
+        tokens * token_stride, token_stride, max(1, min(windows, slots)),
+        *_addresses(packed, k, v), biases.data_ptr(), index.data_ptr(),
+        None if masks is None else masks.data_ptr(),
+    )  # fmt: skip
+    call.scale = scale
+    return call
