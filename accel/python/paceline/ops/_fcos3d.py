@@ -208,16 +208,11 @@ def _head(head: FCOS3DHead, levels: int) -> _Head:
         leaves = (*strides, *itertools.chain.from_iterable(ranges), *head[2:])
         types = tuple(map(type, leaves))  # a label of 10.0 equals one of 10, and is refused
         if PLAIN.issuperset(types):
-            return _kept(FCOS3DHead(tuple(strides), ranges, *head[2:]), levels, types)
+            return _kept(FCOS3DHead(tuple(strides), ranges, *head[2:]), levels, *types)
     return _checked(head, levels)
 
 
-@functools.lru_cache(maxsize=16)
-def _kept(head: FCOS3DHead, levels: int, types: tuple[type, ...]) -> _Head:
-    return _checked(head, levels)
-
-
-def _checked(head: FCOS3DHead, levels: int) -> _Head:
+def _checked(head: FCOS3DHead, levels: int, *_types: type) -> _Head:
     radius = arguments.number("center_sample_radius", head.center_sample_radius, 0, open_end=True)
     for name in ("strides", "regress_ranges"):
         count = len(getattr(head, name))
@@ -246,6 +241,9 @@ def _checked(head: FCOS3DHead, levels: int) -> _Head:
         background=_label("background_label", head.background_label),
         no_attribute=_label("attr_background_label", head.attr_background_label),
     )
+
+
+_kept = functools.lru_cache(maxsize=16)(_checked)
 
 
 def _label(name: str, value: int) -> int:
@@ -379,8 +377,7 @@ def _image_by_torch(
         return labels, targets, centerness, attributes
     x, y = points[:, 0, None], points[:, 1, None]
     center_x, center_y = truths.centers[begin:end].unbind(1)
-    settings = head.levels[level]
-    radius = points.new_tensor(settings.radius)
+    settings, radius = head.levels[level], points.new_tensor(head.levels[level].radius)
     left, top, right, bottom = truths.bboxes[begin:end].unbind(1)
     matches = (
         (x > center_x - radius)
