@@ -204,11 +204,11 @@ def _head(head: FCOS3DHead, levels: int) -> _Head:
     """
     strides, ranges = head[:2]
     if type(strides) in LISTS and type(ranges) in LISTS and LISTS.issuperset(map(type, ranges)):
-        ranges = tuple(map(tuple, ranges))
-        leaves = (*strides, *itertools.chain.from_iterable(ranges), *head[2:])
+        pairs: Any = tuple([tuple(each) for each in ranges])
+        leaves = (*strides, *itertools.chain.from_iterable(pairs), *head[2:])
         types = tuple(map(type, leaves))  # a label of 10.0 equals one of 10, and is refused
         if PLAIN.issuperset(types):
-            return _kept(FCOS3DHead(tuple(strides), ranges, *head[2:]), levels, *types)
+            return _kept(FCOS3DHead(tuple(strides), pairs, *head[2:]), levels, *types)
     return _checked(head, levels)
 
 
