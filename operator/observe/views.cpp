@@ -2,7 +2,6 @@
 #include "operator/observe/views.hpp"
 
 #include <algorithm>
-#include <charconv>
 
 #include "common/contract/host_ports.hpp"
 #include "common/contract/labels.hpp"
@@ -12,6 +11,7 @@
 #include "operator/api/schedulers/backend.hpp"
 #include "operator/api/template/containers.hpp"
 #include "operator/api/validate.hpp"
+#include "operator/observe/pod_labels.hpp"
 #include "operator/observe/pod_ports.hpp"
 #include "operator/observe/project.hpp"
 #include "operator/observe/topology_labels.hpp"
@@ -73,13 +73,6 @@ Resources pod_requests(const element& pod) {
   total.add(amounts(at(pod, "spec", "overhead")));
   total.pods = 1000;
   return total;
-}
-
-int label_number(const element& pod, std::string_view label, int otherwise) {
-  const std::string_view digits = text(at(pod, "metadata", "labels", label));
-  int value = otherwise;
-  std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  return value < 0 ? otherwise : value;
 }
 
 std::string pinned_node(const element& pod) {
@@ -180,16 +173,16 @@ std::pair<std::string_view, std::string_view> owning_job(const element& pod) {
 }
 
 std::unique_ptr<GangMember> read_gang(const element& pod) {
-  if (text(at(pod, "metadata", "labels", contract::kLabelJobUid)).empty()) return nullptr;
-  auto gang = std::make_unique<GangMember>();
+  // Labels neither make a pod ours, since they can be copied, nor part it from its gang, since
+  // people can remove them while its launcher trains on. Owner references decide, as they do for
+  // garbage collection.
   const auto [uid, name] = owning_job(pod);
+  if (uid.empty()) return nullptr;
+  auto gang = std::make_unique<GangMember>();
   gang->job_uid = uid;
   gang->job_name = name;
-  // A label does not make a pod ours, because labels can be copied. Owner references decide, as
-  // they do for garbage collection.
-  if (gang->job_uid.empty()) return nullptr;
-  gang->node_rank = label_number(pod, contract::kLabelNodeRank, -1);
-  gang->incarnation = label_number(pod, contract::kLabelIncarnation, 0);
+  gang->node_rank = node_rank_of(pod);
+  gang->incarnation = incarnation_of(pod);
   gang->pinned = pinned_node(pod);
   element tolerations;
   if (at(pod, "spec", "tolerations").get(tolerations) == simdjson::SUCCESS)
@@ -272,9 +265,9 @@ Result<PodView> project_pod(std::string_view json) {
     PodPorts ports = read_ports(pod);
     view.requests.port_blocks = ports.blocks * 1000LL;
     view.host_ports = std::move(ports.host);
-    view.gang = read_gang(pod);
+    view.placeholder = read_placeholder(pod);
+    if (!view.placeholder) view.gang = read_gang(pod);
     if (view.gang) view.gang->http_port = ports.http;
-    if (!view.gang) view.placeholder = read_placeholder(pod);
   });
 }
 

@@ -91,6 +91,48 @@ TEST(Views, APodWhosePortsItsNodeLacksIsNotTheJobsFault) {
   EXPECT_TRUE(pod->gang->disrupted);
 }
 
+json owned(json labels, const char* settings = nullptr) {
+  const json owner = {{"kind", "TrainingJob"}, {"uid", "u"}, {"name", "a"}, {"controller", true}};
+  json pod = {{"metadata",
+               {{"name", "a-w-3-2"},
+                {"labels", std::move(labels)},
+                {"ownerReferences", json::array({owner})}}}};
+  if (settings == nullptr) return pod;
+  const json variable = {{"name", "PACELINE_SETTINGS"}, {"value", settings}};
+  pod["spec"]["containers"] = json::array({{{"name", "trainer"}, {"env", {variable}}}});
+  return pod;
+}
+
+TEST(Views, APodStaysInItsGangWhateverLabelsPeopleRemove) {
+  const auto pod = project_pod(owned(nullptr, R"({"NODE_RANK":"5","ROLE":"w"})").dump());
+  ASSERT_TRUE(pod && pod->gang);
+  EXPECT_EQ(pod->gang->job_uid, "u");
+  EXPECT_EQ(pod->gang->job_name, "a");
+  EXPECT_EQ(pod->gang->node_rank, 5);
+  EXPECT_EQ(pod->gang->incarnation, 2);
+  const auto labelled = project_pod(
+      owned({{"paceline.dev/node-rank", "1"}, {"paceline.dev/incarnation", "7"}}).dump());
+  ASSERT_TRUE(labelled && labelled->gang);
+  EXPECT_EQ(labelled->gang->node_rank, 1);
+  EXPECT_EQ(labelled->gang->incarnation, 7);
+}
+
+TEST(Views, APodThatTellsItsRankNowhereHasNone) {
+  for (const char* settings :
+       {static_cast<const char*>(nullptr), "{}", "[1]", "x", R"({"NODE_RANK":5})"}) {
+    const auto pod = project_pod(owned(json::object(), settings).dump());
+    ASSERT_TRUE(pod && pod->gang);
+    EXPECT_EQ(pod->gang->node_rank, -1);
+  }
+}
+
+TEST(Views, APlaceholderIsOfNoGang) {
+  const auto pod = project_pod(owned({{"paceline.dev/placeholder-for", "a"}}).dump());
+  ASSERT_TRUE(pod);
+  EXPECT_FALSE(pod->gang);
+  EXPECT_TRUE(pod->placeholder);
+}
+
 json condition(const char* type, const char* status, const char* reason = "") {
   return {{"type", type}, {"status", status}, {"reason", reason}};
 }
