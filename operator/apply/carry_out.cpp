@@ -264,11 +264,19 @@ Outcome Controller::look_after(const JobPtr& job, const std::shared_ptr<JobState
     ++(stale ? counters_.conflicts : counters_.errors);
     note_failure(*state, to_string(error));
     if (!same_job) return {true, std::nullopt};
-    state->write_unknown = false;
+    const bool unchanged = view->meta.resource_version == job->meta.resource_version;
     state->latest = std::make_shared<const observe::JobView>(std::move(*view));
+    const bool refused = !stale && final_refusal(error);
+    state->write_unknown = unchanged && !stale && !refused;
+    // The write may still come, and would then take the room. So the job keeps it, and writes the
+    // same again after the key's back-off. A pass would wake the job at once, without end.
+    if (state->write_unknown) return {true, std::nullopt};
+    // A job whose status may not be written holds no room, and asks for a place ever less often.
+    if (refused) state->back_off(parts_.clock.wall());
     // What was not recorded may no longer do by the next try. While it is unknown whether it was
     // recorded, its room stays taken.
     if (std::exchange(state->memory.admission, std::nullopt)) parts_.enqueue(kScheduleKey);
+    if (refused) return {true, std::nullopt};
     state->memory.replacement_nodes.clear();
     wants_node_.erase(state->uid);  // whoever still needs a node asks again
   }

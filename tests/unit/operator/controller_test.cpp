@@ -79,6 +79,55 @@ TEST(Controller, APhaseIsToldOnceAlsoIfTheAnswerToItsWriteWasLost) {
   expect_phases_told_once(true);
 }
 
+/// A role without a right, or a webhook that fails: reads go on.
+void expect_few_writes_of_a_status_that_fails(int answer, bool placed) {
+  ControllerBench bench;
+  bench.add_node("n0", 2);
+  bench.add_node("n1", 2);
+  bench.add_job("j");
+  if (placed) bench.settle();
+  int tries = 0;
+  bench.cluster().set_faults([&](const http::Request& request) -> std::optional<kube::Fault> {
+    const bool status = request.method == "PATCH" &&
+                        request.target.find("/trainingjobs/j/status") != std::string::npos;
+    constexpr int kEndless = 1000;
+    if (!status || ++tries > kEndless) return std::nullopt;
+    return kube::Fault{.status = answer};
+  });
+  // Its replacement gets a place, too, which must be written first.
+  if (placed) bench.cluster().erase(kube::kPods, "default", "j-w-1-0");
+  for (int second = 0; second < 60; ++second) bench.advance(std::chrono::seconds(1));
+  EXPECT_GE(tries, 2) << answer;
+  EXPECT_LE(tries, placed ? 70 : 20) << answer << ": asks without a pause";
+  bench.cluster().set_faults({});
+  for (int minute = 0; minute < 3; ++minute) bench.advance(minutes(1));
+  EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << bench.job("j")["status"].dump(1);
+  EXPECT_EQ(bench.pods("j").size(), 2U);
+}
+
+TEST(Controller, AStatusThatCannotBeWrittenIsTriedEverLessOften) {
+  for (const int answer : {403, 422, 500, 504}) {
+    expect_few_writes_of_a_status_that_fails(answer, false);
+    expect_few_writes_of_a_status_that_fails(answer, true);
+  }
+}
+
+TEST(Controller, AJobWhoseStatusIsRefusedHoldsNoRoom) {
+  ControllerBench bench;
+  bench.add_node("n0", 2);
+  bench.cluster().set_faults([](const http::Request& request) -> std::optional<kube::Fault> {
+    if (request.method != "PATCH" || request.target.find("/j/status") == std::string::npos)
+      return std::nullopt;
+    return kube::Fault{.status = 403};
+  });
+  bench.add_job("j");
+  bench.advance(std::chrono::seconds(1));
+  bench.add_job("other");
+  for (int second = 0; second < 90; ++second) bench.advance(std::chrono::seconds(1));
+  EXPECT_EQ(bench.job("other")["status"]["phase"], "Running")
+      << bench.job("other")["status"].dump(1);
+}
+
 TEST(Controller, AFinishedJobGoesWhenItsTimeHasComeThoughTheOperatorIsAnother) {
   ControllerBench bench;
   bench.add_node("n0", 2);
