@@ -113,6 +113,8 @@ void read_trainer(const element& pod, GangMember& gang) {
       gang.trainer = TrainerState::kTerminated;
       gang.exit_code = static_cast<int>(kube::number(at(state, "exitCode")));
       gang.reason = text(at(state, "reason"));
+      // The node was reset, or another machine has its name: nobody knows how the ranks ended.
+      gang.disrupted = gang.reason == "ContainerStatusUnknown";
       gang.termination_message =
           excerpt(text(at(state, "message")), contract::kTerminationMessageBytes);
     } else if (at(status, "state", "running").get(state) == simdjson::SUCCESS) {
@@ -217,10 +219,11 @@ std::unique_ptr<GangMember> read_gang(const element& pod) {
     gang->message = excerpt(text(at(pod, "status", "message")));
     for (const char* blameless :
          {"Evicted", "Shutdown", "Terminated", "NodeShutdown", "NodeLost", "NodeAffinity",
-          "Preempting", "NodePorts", "UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory",
-          "OutOfpods"}) {
+          "Preempting", "NodePorts", "UnexpectedAdmissionError"}) {
       if (reason == blameless) gang->disrupted = true;
     }
+    // The kubelet appends the resource: OutOfcpu, OutOfnvidia.com/gpu.
+    if (reason.starts_with("OutOf")) gang->disrupted = true;
     gang->over_limit = reason == "Evicted" && exceeded_own_limit(gang->message);
   }
   return gang;

@@ -133,6 +133,26 @@ TEST(Views, APlaceholderIsOfNoGang) {
   EXPECT_TRUE(pod->placeholder);
 }
 
+TEST(Views, ANodeThatHasLessThanItOfferedIsNotTheJobsFault) {
+  for (const char* reason : {"OutOfcpu", "OutOfnvidia.com/gpu", "OutOfephemeral-storage"}) {
+    json document = owned(json::object());
+    document["status"] = {{"phase", "Failed"}, {"reason", reason}};
+    const auto pod = project_pod(document.dump());
+    ASSERT_TRUE(pod && pod->gang);
+    EXPECT_TRUE(pod->gang->disrupted) << reason;
+  }
+}
+
+TEST(Views, AContainerThatIsGoneWithItsNodeIsNotTheJobsFault) {
+  json document = owned(json::object());
+  const json killed = {{"terminated", {{"exitCode", 137}, {"reason", "ContainerStatusUnknown"}}}};
+  const json container = {{"name", "trainer"}, {"state", killed}};
+  document["status"] = {{"phase", "Failed"}, {"containerStatuses", json::array({container})}};
+  const auto pod = project_pod(document.dump());
+  ASSERT_TRUE(pod && pod->gang);
+  EXPECT_TRUE(pod->gang->disrupted);
+}
+
 json condition(const char* type, const char* status, const char* reason = "") {
   return {{"type", type}, {"status", status}, {"reason", reason}};
 }
