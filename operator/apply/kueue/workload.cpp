@@ -157,6 +157,8 @@ Status write_workload(kube::Api& api, const plan::Plan& plan, const api::Spec& s
   if (step == plan::WorkloadStep::kDelete) {
     kube::DeleteOptions options;
     options.uid = uid;
+    // If it comes late, the job may want the Workload again, and Kueue may have admitted it.
+    options.resource_version = std::to_string(version);
     const auto gone = api.remove(kube::kKueueWorkloads, ns, name, options);
     if (!gone && gone.error().code != Code::kNotFound) return std::unexpected(gone.error());
     return {};

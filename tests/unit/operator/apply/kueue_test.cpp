@@ -304,6 +304,24 @@ TEST(Kueue, AJobThatRunsKeepsRunningWhenItsQueueBecomesKueues) {
   EXPECT_TRUE(bench.workload().is_null());
 }
 
+TEST(Kueue, ADeletionIsOfTheWorkloadAsTheOperatorKnowsIt) {
+  KueueBench bench;
+  bench.add_labelled("j");
+  int deletions = 0;
+  bench.cluster().set_faults([&](const http::Request& request) -> std::optional<kube::Fault> {
+    if (request.method != "DELETE" || ++deletions > 1) return std::nullopt;
+    const json now = bench.workload();
+    bench.cluster().poke(kube::kKueueWorkloads, "default",
+                         now["metadata"]["name"].get<std::string>(),
+                         R"({"metadata":{"labels":{"seen-by":"kueue"}}})");
+    return std::nullopt;
+  });
+  bench.patch_job("j", {{"spec", {{"suspend", true}}}});
+  bench.settle();
+  EXPECT_EQ(deletions, 2) << "Kueue has written the Workload since, so the first one is refused";
+  EXPECT_TRUE(bench.workload().is_null());
+}
+
 TEST(Kueue, ADeletedWorkloadStopsTheJobAndIsMadeAgain) {
   KueueBench bench;
   bench.add_labelled("j");
