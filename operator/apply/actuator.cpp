@@ -28,6 +28,12 @@ Done not_created(const Error& error) {
   return done;
 }
 
+/// The object may be there already: the API server compares a quota before it looks for the name.
+bool may_exist(const Error& error) {
+  return error.code == Code::kAlreadyExists ||
+         (error.code == Code::kForbidden && error.message.contains("exceeded quota"));
+}
+
 bool leads_to_host_network(const json& service) {
   const json ports = service.value("/spec/ports"_json_pointer, json::array());
   return std::ranges::any_of(ports, [](const json& port) {
@@ -55,10 +61,11 @@ std::expected<std::string, Done> Actuator::make(const kube::Resource& resource,
   const std::string name = object["metadata"]["name"];
   auto created = api_.create(resource, job.metadata.name_space, object.dump());
   if (created) return *created;
-  if (created.error().code != Code::kAlreadyExists)
-    return std::unexpected(not_created(created.error()));
+  if (!may_exist(created.error())) return std::unexpected(not_created(created.error()));
   Done failure;
   auto found = api_.get(resource, job.metadata.name_space, name);
+  if (!found && created.error().code != Code::kAlreadyExists)
+    return std::unexpected(not_created(created.error()));
   if (!found) {
     failure.error = found.error();
     return std::unexpected(failure);
@@ -198,13 +205,15 @@ Done Actuator::create(const api::TrainingJob& job, const plan::Plan& plan,
         collector.wrote(kube::version_of(*answer), &Done::created);
         return;
       }
-      if (answer.error().code != Code::kAlreadyExists) {
+      if (!may_exist(answer.error())) {
         collector.failed(answer.error(), "CreateRefused");
         return;
       }
       const std::string name = pod["metadata"]["name"];
       const auto found = api_.get(kube::kPods, job.metadata.name_space, name);
-      if (!found) {
+      if (!found && answer.error().code != Code::kAlreadyExists) {
+        collector.failed(answer.error(), "CreateRefused");
+      } else if (!found) {
         // The pod has gone meanwhile, or another write conflicted: try again later.
         collector.failed(Error{Code::kConflict, Origin::kKube, found.error().message, true},
                          "CreateRefused");

@@ -118,18 +118,19 @@ Outcome<std::string> FakeModel::create(const Resource& resource, std::string_vie
   if (!object["metadata"].value("resourceVersion", "").empty()) {
     return refuse(400, "BadRequest", "resourceVersion should not be set on objects to be created");
   }
-  if (const auto* existing = find(resource, ns, name)) {
-    const bool going = existing->object["metadata"].contains("deletionTimestamp");
-    return refuse(
-        409, "AlreadyExists",
-        (going ? "object is being deleted: " : "") + full_name(resource, name) + " already exists");
-  }
   if (admit) admit(resource, object);
+  // Admission comes before storage, as on a real server: a full quota hides that the pod exists.
   if (resource.plural == kPods.plural) {
     if (auto room = check_quota(ns); !room) {
       return refuse(403, "Forbidden",
                     full_name(resource, name) + " is forbidden: " + room.error().message);
     }
+  }
+  if (const auto* existing = find(resource, ns, name)) {
+    const bool going = existing->object["metadata"].contains("deletionTimestamp");
+    return refuse(
+        409, "AlreadyExists",
+        (going ? "object is being deleted: " : "") + full_name(resource, name) + " already exists");
   }
   if (dry_run) {
     const auto uid = next_uid;

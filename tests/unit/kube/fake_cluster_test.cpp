@@ -43,6 +43,9 @@ TEST_F(FakeClusterTest, QuotaCountsPodsThatAreNotOver) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kForbidden);
   EXPECT_NE(refused.error().message.find("exceeded quota: q"), std::string::npos);
+  const auto repeated = api->create(kPods, "n", pod("b").dump());
+  ASSERT_FALSE(repeated);
+  EXPECT_EQ(repeated.error().code, Code::kForbidden) << "admission comes before storage";
   ASSERT_TRUE(cluster.poke(kPods, "n", "a", R"({"status":{"phase":"Succeeded"}})"));
   EXPECT_TRUE(api->create(kPods, "n", pod("c").dump()));
 }

@@ -177,7 +177,8 @@ bool ControllerBench::work() {
   bool any = false;
   for (auto& feed : operator_->feeds) {
     const bool lags = (jobs_lag && &feed == &operator_->feeds.back()) ||
-                      (nodes_lag && &feed == &operator_->feeds.front());
+                      (nodes_lag && &feed == &operator_->feeds.front()) ||
+                      (pods_lag && &feed == &operator_->feeds[1]);
     if (!lags) any = feed.deliver(1000) > 0 || any;
   }
   while (const auto key = operator_->queue.try_get()) {

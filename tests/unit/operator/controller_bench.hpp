@@ -69,6 +69,7 @@ class ControllerBench {
   bool quota_lags = false;      // the status of quotas is not kept up to date
   bool jobs_lag = false;        // the operator sees no change of a job
   bool nodes_lag = false;       // nor of a node
+  bool pods_lag = false;        // nor of a pod
   bool pods_linger = false;     // deleted pods stay terminating
   bool groups_wait = false;     // the other scheduler binds no PodGroup
   std::atomic<int> enqueued = 0;

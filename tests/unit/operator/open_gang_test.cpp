@@ -273,6 +273,29 @@ TEST(OpenGangs, AreTakenBackIfAWebhookRefusesOnePod) {
   EXPECT_EQ(bench.job("j")["status"]["restarts"], 0);
 }
 
+TEST(OpenGangs, AQuotaThatTheirOwnPodsFillRefusesNoRepeatedCreate) {
+  ControllerBench bench;
+  bench.add_node("n0", 2);
+  bench.create(kube::kResourceQuotas, "default",
+               {{"metadata", {{"name", "q"}}}, {"spec", {{"hard", {{"pods", "2"}}}}}});
+  bench.settle();
+  bench.pods_lag = true;
+  int creates = 0;
+  bench.cluster().set_faults([&](const http::Request& request) -> std::optional<kube::Fault> {
+    const bool create = request.method == "POST" && request.target.contains("/pods") &&
+                        !request.target.contains("dryRun");
+    if (!create || ++creates > 2) return std::nullopt;
+    return kube::Fault{.drop_after_apply = true};
+  });
+  bench.add_job("j");
+  for (int second = 0; second < 3; ++second) bench.advance(std::chrono::seconds(1));
+  EXPECT_GE(creates, 4) << "both were repeated";
+  bench.pods_lag = false;
+  for (int second = 0; second < 3; ++second) bench.advance(std::chrono::seconds(1));
+  EXPECT_EQ(bench.job("j")["status"]["phase"], "Running") << bench.job("j")["status"].dump(1);
+  EXPECT_EQ(bench.cluster().counts().deletes, 0U) << "the gang is there, and is not taken back";
+}
+
 TEST(OpenGangs, AreNotCompletedIfTheirJobWasSuspendedUnseen) {
   ControllerBench bench;
   bench.add_node("n0", 8);
