@@ -43,13 +43,20 @@ bool is(const kube::Resource& resource, const kube::Resource& other) {
   return resource.plural == other.plural;
 }
 
-/// Pods on a node that was seen to be cordoned look evicted.
-std::string with_marks_as_losses(const kube::Resource& resource, const std::string& object) {
+bool is_marked(Defect defect, const json& node) {
+  if (defect == Defect::kTakesShrinkingForLoss)
+    return node.value("/status/allocatable/cpu"_json_pointer, "") == "0";
+  return node.value("/spec/unschedulable"_json_pointer, false);
+}
+
+/// Pods on a node that was seen to be cordoned, or to have shrunk, look evicted.
+std::string with_marks_as_losses(Defect defect, const kube::Resource& resource,
+                                 const std::string& object) {
   thread_local std::set<std::string> cordoned;
   if (is(resource, kube::kNodes)) {
     const json node = json::parse(object);
     const std::string name = node["metadata"]["name"];
-    if (node.value("/spec/unschedulable"_json_pointer, false)) {
+    if (is_marked(defect, node)) {
       cordoned.insert(name);
     } else {
       cordoned.erase(name);
@@ -125,8 +132,13 @@ std::optional<std::string> seen_through(Defect defect, const kube::Resource& res
     json node = json::parse(object);
     for (json& taint : node["spec"]["taints"]) taint["effect"] = "NoSchedule";
     return node.dump();
-  } else if (defect == Defect::kTakesMarksForLosses) {
-    return with_marks_as_losses(resource, object);
+  } else if (defect == Defect::kTakesMarksForLosses || defect == Defect::kTakesShrinkingForLoss) {
+    return with_marks_as_losses(defect, resource, object);
+  } else if (defect == Defect::kGoesByLabels && is(resource, kube::kPods)) {
+    if (!json::parse(object)["metadata"]
+             .value("labels", json::object())
+             .contains(contract::kLabelJobUid))
+      return std::nullopt;
   } else if (defect == Defect::kIgnoresTheLevel && is(resource, kube::kTrainingJobs)) {
     json job = json::parse(object);
     job["spec"].erase("topology");

@@ -56,8 +56,13 @@ enum class Defect {
   kTakesCandidatesForMarks,  // takes a node that may go one day for one that goes
   kTakesMarksForLosses,      // believes that pods on a cordoned node are evicted
   kRepeatsWarnings,
-  kForgetsWarnings,   // launchers that save again each time they are told
-  kLosesCheckpoints,  // ranks that train from step 0 in each attempt
+  kForgetsWarnings,        // launchers that save again each time they are told
+  kGoesByLabels,           // takes a pod without its labels for one of nobody
+  kTakesShrinkingForLoss,  // believes that pods are lost on a node that has nothing left to offer
+  kMissesWithdrawals,      // does not see that a Workload was deleted
+  kInsists,                // asks for what it may not do again at once
+  kHidesRefusals,          // does not say what it may not do
+  kLosesCheckpoints,       // ranks that train from step 0 in each attempt
 };
 
 /// An object as the defective controller sees it; nullopt if it does not see the object.

@@ -127,6 +127,14 @@ PodFacts read_pod(const json& pod, const PodFacts* before) {
     facts.gang = before->gang;
     facts.seconds = before->seconds;
     facts.features = before->features;
+    facts.stray = before->stray;
+    facts.orphaned = facts.owner.empty() && (before->orphaned || !before->owner.empty());
+    // Its launcher remains what it was, whoever takes labels off its pod.
+    facts.job = before->job;
+    facts.role = before->role;
+    facts.rank = before->rank;
+    facts.incarnation = before->incarnation;
+    facts.placeholder = before->placeholder;
   }
   return facts;
 }

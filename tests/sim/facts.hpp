@@ -40,6 +40,8 @@ struct PodFacts {
   bool trainer_ended = false;
   bool succeeded = false;  // its trainer ended with exit code 0
   bool lacks_image = false;
+  bool orphaned = false;  // it had an owner once
+  bool stray = false;     // created by a request that came late, when it was no longer on record
   std::string role;
   std::string image;
   std::string created;
@@ -122,9 +124,13 @@ struct NodeFacts {
   bool cordoned = false;  // the same
   bool was_closed = false;
   std::string leaf;
+  int most_cpu = 0;  // that it has ever offered
+  int most_slots = 0;
+  bool relabelled = false;  // it has been under another leaf, or under none
 
   /// Marked, so that no new pods come, and those that are there may soon be lost.
   bool closed() const { return tainted || cordoned; }
+  bool shrunk() const { return cpu < most_cpu; }
 };
 
 struct Facts {
@@ -132,6 +138,7 @@ struct Facts {
   std::map<std::string, JobFacts> jobs;  // by name
   std::map<std::string, NodeFacts> nodes;
   std::map<std::string, int> pod_groups;  // by name: how many pods at least are bound
+  std::set<std::string> late_groups;      // of those, the ones that a late request created
 
   /// They use the quota until the operator has removed them for a gang.
   bool any_placeholder() const;

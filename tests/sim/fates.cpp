@@ -119,6 +119,8 @@ void World::foreign_fate() {
 bool World::is_obstructed() const {
   return std::ranges::any_of(facts().nodes,
                              [](const auto& node) { return node.second.closed(); }) ||
+         std::ranges::any_of(facts().nodes,
+                             [](const auto& node) { return node.second.shrunk(); }) ||
          std::ranges::any_of(facts().pods,
                              [](const auto& pod) { return pod.first.starts_with("foreign"); });
 }

@@ -10,6 +10,10 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "common/kube/api/api.hpp"
 #include "tests/sim/defects.hpp"
@@ -25,6 +29,9 @@ struct Rates {
   double lost = 0;       // per write: applied, but the answer is a time-out or a 500
   double refuse = 0;     // per pod that is created for a job: a webhook forbids it
   double meanwhile = 0;  // per write: another change happens first
+  double late = 0;       // per write: the answer is a time-out, and it is applied much later
+  double twice = 0;      // per write: a proxy sends it twice, and hands on the second answer
+  double forbid = 0;     // per step: the operator loses a right, or gets one back
   double kill_pod = 0;   // per step (as all below)
   double fail_rank = 0;  // its launchers restart it in place while their budget lasts
   double evict = 0;      // for a limit of the pod's own, for pressure of its node, or for another
@@ -43,17 +50,28 @@ struct Rates {
   double clock_jump = 0;     // the wall clock moves a minute back or forward
   double relist = 0;         // a watch breaks, and the events of that time are never seen
   double repeat = 0;         // an event, or a few, are delivered again
+  double bookmark = 0;       // a bookmark comes, if no event waits
   // above 0: there are few nodes at first; per step: the autoscaler adds one that is asked for
   double grow = 0;
-  double bad_image = 0;    // per job: an image of its last role cannot be pulled
-  double roles = 0.33;     // per job: several kinds of roles
-  double rules = 0;        // per job: a failure rule about containers that are out of memory
-  double kueue = 0;        // per schedule: Kueue decides on its jobs
-  double kueue_evict = 0;  // per look of Kueue and admitted job
-  double elastic = 0;      // per job: the number of its workers may change
-  double resize = 0;       // per step: a user wants another number
-  bool fresh = false;      // caches never lag
+  double bad_image = 0;     // per job: an image of its last role cannot be pulled
+  double roles = 0.33;      // per job: several kinds of roles
+  double rules = 0;         // per job: a failure rule about containers that are out of memory
+  double kueue = 0;         // per schedule: Kueue decides on its jobs
+  double kueue_evict = 0;   // per look of Kueue and admitted job
+  double elastic = 0;       // per job: the number of its workers may change
+  double resize = 0;        // per step: a user wants another number
+  double replace_node = 0;  // per step: a node goes, or a machine of the same name takes its place
+  double relabel = 0;       // per step: the label of a node's leaf goes, or comes back
+  double shrink = 0;        // per step: a node has no room left to offer, or has it again
+  double recreate = 0;      // per step: a job is deleted in any way, and created again at once
+  double strip = 0;         // per step: a person takes a label off a pod
+  double limit = 0;         // per step: the quota gets another limit
+  double kueue_change = 0;  // per look of Kueue: another quota, other flavors, a Workload deleted
+  bool fresh = false;       // caches never lag
 };
+
+/// A verb and the plural of a resource. A status is of its own: "trainingjobs/status".
+using Right = std::pair<std::string, std::string>;
 
 /// State shared by all faults: randomness, rates, the armed crash and the laws.
 struct Chaos {
@@ -66,6 +84,11 @@ struct Chaos {
   std::uint64_t writes = 0;           // writes that operators tried
   bool quota_is_known = false;        // if true, a refusal for quota is the operator's fault
   std::function<void()> meanwhile{};  // a change that the world makes meanwhile
+  std::vector<std::function<void()>>
+      late{};                     // writes that were not answered, and are still to come
+  bool carries_out_late = false;  // while one of them is applied
+  std::set<Right> forbidden{};    // rights that the operator lacks now
+  std::uint64_t refusals = 0;     // requests that were refused for want of a right
 
   bool chance(double p) { return p > 0 && std::uniform_real_distribution<>(0, 1)(random) < p; }
   std::size_t pick(std::size_t size) {

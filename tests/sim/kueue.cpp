@@ -55,7 +55,7 @@ json admitted_to(const json& workload, int room) {
 Kueue::Kueue(kube::FakeCluster& cluster, Chaos& chaos) : cluster_(cluster), chaos_(chaos) {}
 
 void Kueue::start(kube::Api& api, int pods) {
-  pods_ = pods;
+  pods_ = quota_ = pods;
   const auto create = [&api](const kube::Resource& resource, const char* ns, json object) {
     object["apiVersion"] = resource.api_version();
     object["kind"] = resource.kind;
@@ -77,12 +77,32 @@ void Kueue::write(const json& workload, json status) {
                 json{{"status", std::move(status)}}.dump());
 }
 
+/// An administrator changes the quota, or what the LocalQueue offers.
+void Kueue::change() {
+  const bool changes = chaos_.rates.kueue_change > 0;
+  if (!changes) quota_ = pods_;
+  if (!chaos_.chance(chaos_.rates.kueue_change)) return;
+  if (chaos_.chance(0.5)) {
+    quota_ = static_cast<int>(chaos_.pick(static_cast<std::size_t>(pods_) + 1));
+    return;
+  }
+  offers_ = !offers_;
+  const json flavors = offers_ ? json::array({{{"name", "all"}}}) : json(nullptr);
+  cluster_.poke(kube::kLocalQueues, "default", kKueueQueue,
+                json{{"status", {{"flavors", flavors}}}}.dump());
+}
+
 void Kueue::act() {
   if (pods_ == 0) return;
   int used = 0;
   std::vector<json> waiting;
   for (const std::string& text : cluster_.objects(kube::kKueueWorkloads)) {
     json workload = json::parse(text);
+    if (chaos_.chance(chaos_.rates.kueue_change)) {  // by a person
+      cluster_.erase(kube::kKueueWorkloads, "default",
+                     workload["metadata"]["name"].get_ref<const std::string&>());
+      continue;
+    }
     if (holds(workload, "Finished")) continue;
     if (!holds(workload, "QuotaReserved")) {
       waiting.push_back(std::move(workload));
@@ -92,8 +112,9 @@ void Kueue::act() {
     if (!holds(workload, "Evicted") && chaos_.chance(chaos_.rates.kueue_evict))
       write(workload, {{"conditions", with(workload, "Evicted", true, "Preempted")}});
   }
+  change();
   for (json& workload : waiting) {
-    const json sets = admitted_to(workload, pods_ - used);
+    const json sets = admitted_to(workload, quota_ - used);
     if (sets.is_null()) continue;
     for (const json& set : sets) used += set["count"].get<int>();
     for (const char* type : {"QuotaReserved", "Admitted"})

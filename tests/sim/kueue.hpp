@@ -25,10 +25,13 @@ class Kueue {
 
  private:
   void write(const nlohmann::json& workload, nlohmann::json status);
+  void change();
 
   kube::FakeCluster& cluster_;
   Chaos& chaos_;
-  int pods_ = 0;  // quota; 0: Kueue does not run here
+  int pods_ = 0;         // quota; 0: Kueue does not run here
+  int quota_ = 0;        // of now, which an administrator may have lowered
+  bool offers_ = false;  // the LocalQueue's status names its flavor
 };
 
 }  // namespace paceline::sim

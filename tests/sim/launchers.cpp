@@ -174,9 +174,10 @@ void Launchers::act(const PodFacts& pod, bool everything) {
       poke(pod.name, json{{"status", {{"containerStatuses", json::array({container})}}}}.dump());
   } else if (pod.phase == "Pending" || pod.phase.empty()) {
     const std::string ip = "10.0.0." + std::to_string(by_ip_.size());
-    by_ip_[ip] = pod.owner;
+    if (!pod.stray) by_ip_[ip] = pod.owner;
     poke(pod.name, R"({"status":{"phase":"Running","podIP":")" + ip +
                        R"(","containerStatuses":[{"name":"trainer","state":{"running":{}}}]}})");
+    if (pod.stray) return;  // the launchers of its gang turn it away
     Gang& gang = gangs_[pod.owner];
     gang.attempt = std::max(gang.attempt, pod.attempt);
     gang.restarts = std::max(gang.restarts, pod.restarts);
@@ -192,8 +193,8 @@ void Launchers::act(const PodFacts& pod, bool everything) {
 }
 
 bool Launchers::runs(const PodFacts& pod) const {
-  return !pod.owner.empty() && !pod.placeholder && pod.phase == "Running" && !pod.trainer_ended &&
-         !pod.deleting && serves(pod.node) && !ending_.contains(pod.uid);
+  return !pod.owner.empty() && !pod.placeholder && !pod.stray && pod.phase == "Running" &&
+         !pod.trainer_ended && !pod.deleting && serves(pod.node) && !ending_.contains(pod.uid);
 }
 
 /// By job, the pods whose launchers run.
@@ -327,6 +328,20 @@ void Launchers::kill(const std::string& name) {
   if (!pod.deleting) chaos_.laws.on_kill(pod, true);
   report_end(pod, {137, ""});
   if (chaos_.chance(0.5)) report_phase(pod);
+}
+
+void Launchers::lose_containers(const std::string& node) {
+  std::vector<PodFacts> due;
+  for (const auto& [name, pod] : chaos_.laws.facts().pods) {
+    if (pod.node == node && pod.phase == "Running" && !pod.trainer_ended) due.push_back(pod);
+  }
+  const json terminated = {{"exitCode", 137}, {"reason", "ContainerStatusUnknown"}};
+  const json container = {{"name", "trainer"}, {"state", {{"terminated", terminated}}}};
+  const json status = {{"phase", "Failed"}, {"containerStatuses", json::array({container})}};
+  for (const PodFacts& pod : due) {
+    exit_codes_[pod.uid] = terminated["exitCode"];
+    poke(pod.name, json{{"status", status}}.dump());
+  }
 }
 
 void Launchers::evict(const std::string& name, Eviction cause) {

@@ -48,6 +48,8 @@ class Launchers {
   void kill(const std::string& pod);
   /// A pod that runs is evicted. A preempted pod must also be deleted.
   void evict(const std::string& pod, Eviction cause);
+  /// Another machine has the node's name, and reports that the containers of the first are gone.
+  void lose_containers(const std::string& node);
   /// True while kMissingImage cannot be pulled.
   bool lack_images() const { return lack_images_; }
   void push_images() { lack_images_ = false; }

@@ -57,6 +57,9 @@ std::string_view name_of(Law law) {
     case Law::kWarnsInTime: return "WarnsInTime";
     case Law::kWarnsSparingly: return "WarnsSparingly";
     case Law::kSavesOnce: return "SavesOnce";
+    case Law::kStraysGo: return "StraysGo";
+    case Law::kAsksSparingly: return "AsksSparingly";
+    case Law::kNamesMissingRights: return "NamesMissingRights";
     case Law::kNobodyWaits: return "NobodyWaits";
     case Law::kNothingLeft: return "NothingLeft";
   }
@@ -72,14 +75,14 @@ void Laws::on_change(const kube::FakeCluster::Sight& sight) {
   if (sight.resource.plural == kube::kPods.plural) {
     const auto known =
         facts_.pods.find(sight.object["metadata"]["name"].get_ref<const std::string&>());
-    const PodFacts pod =
-        read_pod(sight.object, known != facts_.pods.end() ? &known->second : nullptr);
+    PodFacts pod = read_pod(sight.object, known != facts_.pods.end() ? &known->second : nullptr);
+    if (late_ && known == facts_.pods.end() && !pod.placeholder) pod.stray = !is_on_record(pod);
     const std::pair slot(pod.owner, pod.rank);
     if (pod.placeholder) {
       follow_placeholder(pod, gone, known == facts_.pods.end());
       return;
     }
-    const bool live = !gone && !pod.over();
+    const bool live = !gone && !pod.over() && !pod.stray;
     if (const auto it = alive_.find(slot); it != alive_.end() && it->second == pod.name && !live)
       alive_.erase(it);
     if (live && !pod.owner.empty()) {
@@ -100,6 +103,8 @@ void Laws::on_change(const kube::FakeCluster::Sight& sight) {
       return;
     }
     facts_.pods.insert_or_assign(pod.name, pod);
+    if (made && late_ && pod.gated && !pod.stray)
+      gated_[{pod.owner, pod.incarnation}].insert(pod.rank);
     if (made && operator_acts_) created(pod);
     if (opens) opened(pod);
   } else if (sight.resource.plural == kube::kTrainingJobs.plural) {
@@ -116,27 +121,48 @@ void Laws::on_change(const kube::FakeCluster::Sight& sight) {
   } else if (sight.resource.plural == "podgroups") {
     follow_group(sight.object, gone);
   } else if (sight.resource.plural == kube::kNodes.plural) {
-    NodeFacts node = read_node(sight.object);
-    const auto known = facts_.nodes.find(node.name);
-    if (!node.ready) {
-      for (const auto& [name, pod] : facts_.pods) {
-        if (pod.node != node.name) continue;
-        follow(pod, true);
-        follow_untouched(pod, true);
-      }
-    }
-    const NodeFacts* before = known != facts_.nodes.end() ? &known->second : nullptr;
-    follow_marks(node, before);
-    node.was_silent = !node.ready || (before != nullptr && before->was_silent);
-    node.was_closed = node.closed() || (before != nullptr && before->was_closed);
-    facts_.nodes.insert_or_assign(node.name, std::move(node));
+    follow_node(sight.object, gone);
   }
+}
+
+bool Laws::is_on_record(const PodFacts& pod) const {
+  const JobFacts* job = facts_.job_of(pod);
+  const auto rank = static_cast<std::size_t>(pod.rank);
+  return job != nullptr && !job->finished() && rank < job->nodes.size() &&
+         rank < job->incarnations.size() && job->incarnations[rank] == pod.incarnation;
+}
+
+void Laws::follow_node(const nlohmann::json& object, bool gone) {
+  NodeFacts node = read_node(object);
+  const auto known = facts_.nodes.find(node.name);
+  if (!node.ready || gone) {
+    for (const auto& [name, pod] : facts_.pods) {
+      if (pod.node != node.name) continue;
+      follow(pod, true);
+      follow_untouched(pod, true);
+    }
+  }
+  if (gone) {
+    gone_nodes_.insert(node.name);
+    if (known != facts_.nodes.end()) facts_.nodes.erase(known);
+    return;
+  }
+  const NodeFacts* before = known != facts_.nodes.end() ? &known->second : nullptr;
+  follow_marks(node, before);
+  node.was_silent =
+      !node.ready || gone_nodes_.contains(node.name) || (before != nullptr && before->was_silent);
+  node.was_closed = node.closed() || (before != nullptr && before->was_closed);
+  node.most_cpu = std::max(node.cpu, before != nullptr ? before->most_cpu : 0);
+  node.most_slots = std::max(node.slots, before != nullptr ? before->most_slots : 0);
+  node.relabelled =
+      before != nullptr && (before->relabelled || (before->leaf != node.leaf && before->ready));
+  facts_.nodes.insert_or_assign(node.name, std::move(node));
 }
 
 int Laws::live_pods(const std::string& owner) const {
   return static_cast<int>(std::ranges::count_if(facts_.pods, [&](const auto& known) {
     const PodFacts& pod = known.second;
-    return pod.owner == owner && !pod.over() && !pod.placeholder;
+    return pod.owner == owner && !pod.over() && !pod.placeholder && !pod.stray;
   }));
 }
 
@@ -160,7 +186,7 @@ void Laws::follow_workload(const nlohmann::json& workload, bool gone) {
   // Of two leaders the older one can still create one pod.
   const bool given_back = reserved_.erase(owner) > 0 && operator_acts_ && expect_room_;
   for (const auto& [name, pod] : facts_.pods) {
-    if (given_back && pod.owner == owner && !pod.over())
+    if (given_back && pod.owner == owner && !pod.over() && !pod.stray)
       report(Law::kKueueQuota, name + " lives and its job gives back its quota");
   }
 }
@@ -170,13 +196,15 @@ void Laws::follow_group(const nlohmann::json& group, bool gone) {
   if (!gone) {
     const nlohmann::json policy = group["spec"].value("schedulingPolicy", nlohmann::json());
     const auto& least = policy.is_null() ? group["spec"]["minMember"] : policy["gang"]["minCount"];
+    if (late_ && !facts_.pod_groups.contains(name)) facts_.late_groups.insert(name);
     facts_.pod_groups[name] = least.get<int>();
     return;
   }
   facts_.pod_groups.erase(name);
+  facts_.late_groups.erase(name);
   // Of two leaders the older one can still create one pod.
   for (const auto& [pod_name, pod] : facts_.pods) {
-    if (operator_acts_ && expect_room_ && pod.group == name && !pod.over())
+    if (operator_acts_ && expect_room_ && pod.group == name && !pod.over() && !pod.stray)
       report(Law::kInItsGroup, pod_name + " lives and its PodGroup is deleted");
   }
 }
@@ -263,9 +291,14 @@ void Laws::created(const PodFacts& pod) {
     const auto known = facts_.nodes.find(one.place());
     return known == facts_.nodes.end() ? std::string() : known->second.leaf;
   };
+  const auto relabelled = [this](const PodFacts& one) {
+    const auto known = facts_.nodes.find(one.place());
+    return known == facts_.nodes.end() || known->second.relabelled;
+  };
   for (const auto& [name, other] : facts_.pods) {
+    if (other.stray) continue;
     if (other.owner == pod.owner && job->one_leaf && !other.ended() && !other.deleting &&
-        leaf_of(other) != leaf_of(pod))
+        leaf_of(other) != leaf_of(pod) && !relabelled(other) && !relabelled(pod))
       report(Law::kOneLeaf, pod.name + " is made for node " + pod.place() + ", but " + name +
                                 " is under another leaf, on " + other.place());
     if (expect_room_ && other.owner == pod.owner && !other.over() && !other.placeholder &&
@@ -354,8 +387,8 @@ void Laws::check_restarts(const JobFacts& before, const JobFacts& after) {
 bool Laws::holds_together(const JobFacts& job) const {
   std::ptrdiff_t running = 0;
   for (const auto& [name, pod] : facts_.pods) {
-    if (pod.placeholder || pod.owner != job.uid || pod.phase != "Running" || pod.trainer_ended ||
-        pod.deleting)
+    if (pod.placeholder || pod.stray || pod.owner != job.uid || pod.phase != "Running" ||
+        pod.trainer_ended || pod.deleting)
       continue;
     const auto node = facts_.nodes.find(pod.node);
     if (node != facts_.nodes.end() && node->second.ready && !job.member(pod.rank).alone) ++running;
@@ -365,7 +398,7 @@ bool Laws::holds_together(const JobFacts& job) const {
 
 /// Notes that a gang may have lost a member that it waits for.
 void Laws::follow(const PodFacts& pod, bool gone) {
-  if (pod.owner.empty() || !training_.contains(pod.owner)) return;
+  if (pod.owner.empty() || pod.stray || !training_.contains(pod.owner)) return;
   const JobFacts* job = facts_.job_of(pod);
   const bool runs = !gone && pod.phase == "Running" && !pod.trainer_ended && !pod.deleting;
   if (job == nullptr || (!runs && !job->member(pod.rank).alone)) training_.erase(pod.owner);
@@ -457,25 +490,28 @@ void Laws::check_room(const std::string& node, bool with_foreign) {
   int used = 0;
   int slots = 0;
   for (const auto& [name, pod] : facts_.pods) {
-    if (pod.over() || pod.placeholder || pod.place() != node) continue;
+    if (pod.over() || pod.placeholder || pod.stray || pod.place() != node) continue;
     // It may have come after the placement.
     if ((pod.owner.empty() && !with_foreign) || !pod.group.empty()) continue;
     used += pod.cpu;
     slots += pod.slots;
   }
-  if (slots > known->second.slots) {
-    report(Law::kRoom, "node " + node + " offers " + std::to_string(known->second.slots) +
+  // What it offers may have become less after the placement.
+  const int most_slots = with_foreign ? known->second.slots : known->second.most_slots;
+  const int most_cpu = with_foreign ? known->second.cpu : known->second.most_cpu;
+  if (slots > most_slots) {
+    report(Law::kRoom, "node " + node + " offers " + std::to_string(most_slots) +
                            " slots and was given pods with " + std::to_string(slots));
   }
-  if (used > known->second.cpu) {
-    report(Law::kRoom, "node " + node + " has " + std::to_string(known->second.cpu) +
+  if (used > most_cpu) {
+    report(Law::kRoom, "node " + node + " has " + std::to_string(most_cpu) +
                            " cpus and was given pods of " + std::to_string(used));
   }
 }
 
 void Laws::check_ports(const PodFacts& pod, bool with_foreign) {
   for (const auto& [name, other] : facts_.pods) {
-    if (name == pod.name || other.over() || other.place() != pod.place()) continue;
+    if (name == pod.name || other.over() || other.stray || other.place() != pod.place()) continue;
     if (other.owner.empty() && !with_foreign) continue;  // as with room
     const auto shared = std::ranges::find_first_of(pod.host_ports, other.host_ports);
     if (shared != pod.host_ports.end())
@@ -489,12 +525,14 @@ void Laws::on_delete(const std::string& name, const std::string& uid, bool force
   if (uid.empty()) report(Law::kDeletesItsOwn, "deletes " + name + " whatever its UID");
   if (found == facts_.pods.end() || found->second.uid != uid) return;
   const PodFacts& pod = found->second;
+  if (pod.orphaned) return;  // that may be news to the operator
   if (pod.owner.empty()) {
     report(Law::kDeletesItsOwn, "deletes " + name + ", which belongs to no job");
     return;
   }
   const JobFacts* job = facts_.job_of(pod);
-  if (job != nullptr && untouched_.contains(pod.owner) && !pod.ended() && !pod.placeholder)
+  if (job != nullptr && untouched_.contains(pod.owner) && !pod.ended() && !pod.placeholder &&
+      !pod.stray)
     report(Law::kMarksCostNothing, "deletes " + name + " of a gang that trains");
   const auto rank = static_cast<std::size_t>(pod.rank);
   if (job != nullptr && job->finished() && job->clean_pod_policy != "All" && pod.ended() &&

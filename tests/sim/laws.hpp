@@ -69,8 +69,11 @@ enum class Law {
   kWarnsInTime,     // it is told of a node that is cordoned, within a minute
   kWarnsSparingly,  // it is told of marked nodes only, and not of the same ones twice at once
   kSavesOnce,       // its ranks save once for each mark
-  kNobodyWaits,     // at rest a finished job has no live pod
-  kNothingLeft,     // no object of a job is left when the jobs are deleted
+  kStraysGo,        // at rest no pod lives that a late request created, and that is not on record
+  kAsksSparingly,   // while the operator lacks a right, it asks for it a few times a minute
+  kNamesMissingRights,  // and says of a job which one it lacks
+  kNobodyWaits,         // at rest a finished job has no live pod
+  kNothingLeft,         // no object of a job is left when the jobs are deleted
 };
 std::string_view name_of(Law law);
 
@@ -121,8 +124,12 @@ class Laws {
   void set_at_peace(bool peace) { at_peace_ = peace; }
   /// True if the operator makes the current change.
   void set_operator_acts(bool acts) { operator_acts_ = acts; }
+  /// True while a request is carried out that was sent long ago.
+  void set_late(bool late) { late_ = late; }
 
  private:
+  bool is_on_record(const PodFacts& pod) const;
+  void follow_node(const nlohmann::json& object, bool gone);
   void follow_placeholder(const PodFacts& pod, bool gone, bool made);
   void created(const PodFacts& pod);
   void opened(const PodFacts& pod);
@@ -174,6 +181,8 @@ class Laws {
   // by owner and node rank: the incarnation that was recorded at peace
   std::map<std::pair<std::string, int>, int> recorded_at_peace_;
   bool operator_acts_ = false;
+  bool late_ = false;
+  std::set<std::string> gone_nodes_;  // names of nodes that were once deleted
 };
 
 }  // namespace paceline::sim

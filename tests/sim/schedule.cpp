@@ -157,6 +157,10 @@ class Schedule {
                                          std::to_string(pods) + " pods to come to rest");
     }
     for (const auto& [name, pod] : world_.facts().pods) {
+      if (pod.stray && !pod.over())
+        world_.report(Law::kStraysGo, name + " lives, and was created long after it was asked for");
+    }
+    for (const auto& [name, pod] : world_.facts().pods) {
       const JobFacts* job = world_.facts().job_of(pod);
       if (job != nullptr && job->nodes.empty() && !pod.over())
         world_.report(Law::kQueuedHoldsNothing, name + " lives and its job has no place");
@@ -167,7 +171,9 @@ class Schedule {
       const auto needed = std::ranges::any_of(world_.facts().jobs, [&](const auto& job) {
         return job.second.pod_group == group && !job.second.finished() && !job.second.nodes.empty();
       });
-      if (!needed) world_.report(Law::kInItsGroup, group + " is left, and no job runs in it");
+      // It may have come when the gang had ended. It goes with its job.
+      if (!needed && !world_.facts().late_groups.contains(group))
+        world_.report(Law::kInItsGroup, group + " is left, and no job runs in it");
     }
     for (const JobShape& shape : shapes_) {
       if (world_.was_deleted(shape.name)) continue;

@@ -195,6 +195,52 @@ TEST(Simulation, WorkersChangeInNumberAndNodesCome) {
                          .resize = 0.05,
                          .fresh = true});
 }
+TEST(Simulation, RequestsComeLateAndTwice) {
+  schedules(27'000'000, {.late = 0.1,
+                         .twice = 0.1,
+                         .kill_pod = 0.01,
+                         .delete_pod = 0.03,
+                         .spec_change = 0.01,
+                         .relist = 0.01,
+                         .repeat = 0.02,
+                         .bookmark = 0.1,
+                         .kueue = 0.3,
+                         .kueue_evict = 0.02,
+                         .elastic = 0.2,
+                         .resize = 0.02});
+}
+TEST(Simulation, RightsComeAndGo) {
+  schedules(28'000'000, {.forbid = 0.05,
+                         .kill_pod = 0.01,
+                         .delete_pod = 0.02,
+                         .spec_change = 0.02,
+                         .restart = 0.01,
+                         .kueue = 0.3,
+                         .kueue_evict = 0.05});
+}
+TEST(Simulation, NodesAreReplacedRelabelledAndShrink) {
+  schedules(29'000'000, {.delete_pod = 0.02,
+                         .lose_node = 0.01,
+                         .restart = 0.01,
+                         .elastic = 0.2,
+                         .replace_node = 0.03,
+                         .relabel = 0.03,
+                         .shrink = 0.03});
+}
+TEST(Simulation, PeopleInterfere) {
+  schedules(30'000'000,
+            {.crash = 0.01, .delete_pod = 0.01, .recreate = 0.02, .strip = 0.03, .limit = 0.02});
+}
+TEST(Simulation, KueueChanges) {
+  schedules(31'000'000, {.delete_pod = 0.01,
+                         .spec_change = 0.01,
+                         .kueue = 1,
+                         .kueue_evict = 0.03,
+                         .elastic = 0.3,
+                         .resize = 0.02,
+                         .kueue_change = 0.05,
+                         .fresh = true});
+}
 TEST(Simulation, ImagesAreMissing) {
   schedules(16'000'000, {.fail = 0.02, .delete_pod = 0.01, .bad_image = 0.4});
 }

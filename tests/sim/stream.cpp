@@ -3,6 +3,8 @@
 
 #include <stdexcept>
 
+#include "common/kube/api/kueue.hpp"
+
 namespace paceline::sim {
 
 void Journal::add(const kube::FakeCluster::Sight& sight, const std::string& name) {
@@ -26,6 +28,9 @@ void Stream::relist(std::uint64_t version) {
 }
 
 void Stream::apply(const Journal::Entry& entry) {
+  if (defect_ == Defect::kMissesWithdrawals && entry.type == kube::WatchEventType::kDeleted &&
+      journal_.resource.plural == kube::kKueueWorkloads.plural)
+    return;
   if (defect_ == Defect::kNone) {
     if (!sink_.apply({entry.type, *entry.object}))
       throw std::runtime_error("an event that cannot be read");
@@ -45,6 +50,14 @@ std::size_t Stream::deliver(std::size_t count) {
 
 void Stream::repeat() {
   if (next_ > listed_) apply(journal_.entries[next_ - 1]);
+}
+
+void Stream::bookmark(std::uint64_t version) {
+  if (behind()) return;
+  const std::string object =
+      R"({"metadata":{"resourceVersion":")" + std::to_string(version) + "\"}}";
+  if (!sink_.apply({kube::WatchEventType::kBookmark, object}))
+    throw std::runtime_error("a bookmark that cannot be read");
 }
 
 void Stream::go_back(std::size_t count) { next_ -= std::min(count, next_ - listed_); }

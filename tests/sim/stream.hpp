@@ -44,6 +44,8 @@ class Stream {
   void repeat();
   /// Delivers the last `count` events again, in order.
   void go_back(std::size_t count);
+  /// Delivers a bookmark of the cluster's version, if every event was delivered.
+  void bookmark(std::uint64_t version);
   bool behind() const { return next_ < journal_.entries.size(); }
 
  private:

@@ -12,6 +12,7 @@
 #include "common/kube/api/kueue.hpp"
 #include "common/kube/control/work_queue.hpp"
 #include "operator/apply/controller.hpp"
+#include "operator/apply/facts/job_facts.hpp"
 #include "operator/worker_pool.hpp"
 
 namespace paceline::sim {
@@ -84,8 +85,9 @@ World::World(std::uint64_t seed, int nodes, int cpu_per_node, Defect defect)
 
 World::~World() = default;
 
-void World::add_node() {
-  const int number = nodes_made_++;
+void World::add_node() { make_node(nodes_made_++); }
+
+void World::make_node(int number) {
   const std::string name = "n" + std::to_string(number);
   const json labels = {
       {has_kueue_ ? kRackLabel : kLeafLabel, std::to_string(number / kNodesOfLeaf)}};
@@ -144,7 +146,7 @@ void World::arm(int write, bool after) {
 }
 
 void World::add_job(const JobShape& shape) {
-  const std::string job = document_of(shape).dump();
+  const std::string job = documents_[shape.name] = document_of(shape).dump();
   if (const auto made = plain_->create(kube::kTrainingJobs, "default", job); !made)
     throw std::runtime_error(made.error().message);
 }
@@ -159,6 +161,7 @@ void World::add_quota(int pods) {
   cluster_.poke(kube::kResourceQuotas, "default", "team",
                 json{{"status", {{"hard", {{"pods", std::to_string(pods)}}}}}}.dump());
   has_quota_ = true;
+  quota_pods_ = pods;
   count_quota();
 }
 
@@ -253,6 +256,8 @@ void World::collect_garbage() {
         return !entry.second.owner.empty() && facts().job_of(entry.second) == nullptr;
       });
   if (orphans || has_kueue_ || !facts().pod_groups.empty()) cluster_.collect_garbage();
+  end_foreground_deletions();
+  collect_lost_pods();
 }
 
 void World::edit_while_away() {
@@ -274,6 +279,7 @@ void World::disturb_watch() {
   auto& streams = operators_[chaos_.pick(operators_.size())]->streams;
   Stream& stream = streams[chaos_.pick(streams.size())];
   if (chaos_.chance(chaos_.rates.relist)) stream.relist(cluster_.resource_version());
+  if (chaos_.chance(chaos_.rates.bookmark)) stream.bookmark(cluster_.resource_version());
   if (chaos_.chance(chaos_.rates.repeat)) {
     if (chaos_.chance(0.5)) {
       stream.repeat();
@@ -317,6 +323,10 @@ void World::step() {
   }
   if (chaos_.chance(rates.grow)) autoscale();
   user_or_fate();
+  if (!chaos_.late.empty() && chaos_.chance(0.03)) carry_out_late();
+  turn_rights();
+  change_nodes();
+  interfere();
   if (!facts().jobs.empty() && chaos_.chance(rates.edit_away)) edit_while_away();
   disturb_watch();
   if (chaos_.chance(rates.restart)) {
@@ -351,7 +361,9 @@ bool World::settle(int rounds) {
   }
   for (const auto& [name, job] : Facts(facts()).jobs)
     (void)plain_->patch(kube::kTrainingJobs, "default", name, R"({"spec":{"suspend":false}})");
+  if (has_quota_) set_limit(quota_pods_);
   drain();
+  check_rights();
   check_warnings();
   chaos_.laws.set_at_peace(true);
   check_missing_images();
@@ -364,6 +376,8 @@ bool World::settle(int rounds) {
   for (const auto& [name, pod] : Facts(facts()).pods) {
     if (name.starts_with("foreign")) cluster_.erase(kube::kPods, "default", name);
   }
+  restore_nodes();
+  remove_orphans();
   const bool rests = rest(rounds);
   chaos_.laws.set_at_peace(false);
   return rests;
@@ -371,6 +385,7 @@ bool World::settle(int rounds) {
 
 /// Everybody does what is due, and five seconds pass.
 void World::round() {
+  if (!chaos_.late.empty() && chaos_.chance(0.5)) carry_out_late();
   kueue_.act();
   drain();
   autoscale();
@@ -400,6 +415,16 @@ void World::check_warnings() {
       report(Law::kWarnsInTime,
              job->name + " trains and was not told that " + pod.node + " is cordoned");
   }
+}
+
+/// The last refusal that was told, or the status, names the verb and the kind.
+bool World::says_what_is_forbidden() const {
+  for (const auto& [name, job] : facts().jobs) {
+    if (status(name).dump().contains("is forbidden")) return true;
+    const auto told = operators_.back()->controller.facts("default/" + name);
+    if (told && told->failure && told->failure->message.contains("is forbidden")) return true;
+  }
+  return false;
 }
 
 /// A pod whose image cannot be pulled is named by its job within a minute.
@@ -432,7 +457,8 @@ bool World::rest(int rounds) {
     const std::uint64_t before = cluster_.resource_version();
     const std::uint64_t writes = chaos_.writes;
     round();
-    still = cluster_.resource_version() == before && chaos_.writes == writes ? still + 1 : 0;
+    const bool quiet = cluster_.resource_version() == before && chaos_.writes == writes;
+    still = quiet && chaos_.late.empty() ? still + 1 : 0;
     if (still == enough) return true;
   }
   return false;

@@ -44,6 +44,7 @@ class World {
   void add_overhead() { adds_overhead_ = true; }
   /// An autoscaler adds nodes for placeholders that find none, up to `most` in all.
   void add_autoscaler(int most) { most_nodes_ = most; }
+  /// False for one that was created again.
   bool was_deleted(const std::string& job) const { return deleted_.contains(job); }
   /// Does one random step.
   void step();
@@ -78,7 +79,26 @@ class World {
   void refresh();
   void user_or_fate();
   void add_node();
+  void make_node(int number);
   void autoscale();
+  // changes/requests.cpp
+  void carry_out_late();
+  void turn_rights();
+  void check_rights();
+  bool says_what_is_forbidden() const;
+  // changes/nodes.cpp
+  void change_nodes();
+  void turn_label(const NodeFacts& node);
+  void bring_back_node(const std::string& name);
+  void restore_nodes();
+  void collect_lost_pods();
+  // changes/people.cpp
+  void interfere();
+  void recreate_some_job();
+  void strip_some_pod();
+  void set_limit(int pods);
+  void end_foreground_deletions();
+  void remove_orphans();
   void turn_profile();
   void node_fate();
   void foreign_fate();
@@ -116,8 +136,12 @@ class World {
   const int cpu_per_node_;
   int most_nodes_ = 0;
   int nodes_made_ = 0;
-  int quota_used_ = -1;            // as the quota's status says
-  std::set<std::string> deleted_;  // jobs that a user deleted
+  int quota_used_ = -1;                           // as the quota's status says
+  int quota_pods_ = 0;                            // its limit, unless somebody changes it
+  std::map<std::string, std::string> documents_;  // by name of the job, as it was created
+  std::set<std::string> foreground_;              // jobs that stay until their pods are gone
+  std::map<std::string, int> gone_nodes_;         // by name: their numbers
+  std::set<std::string> deleted_;                 // jobs that a user deleted
   int edits_ = 0;
   int foreigners_ = 0;
   bool clock_jumped_ = false;

@@ -27,7 +27,7 @@ void Laws::note_untouched(const std::string& uid) {
     return;
   int there = 0;
   for (const auto& [name, pod] : facts_.pods) {
-    if (pod.owner != uid || pod.placeholder || pod.ended()) continue;
+    if (pod.owner != uid || pod.placeholder || pod.stray || pod.ended()) continue;
     const auto rank = static_cast<std::size_t>(pod.rank);
     const auto node = facts_.nodes.find(pod.node);
     if (pod.deleting || pod.phase != "Running" || rank >= job.incarnations.size() ||
@@ -41,6 +41,7 @@ void Laws::note_untouched(const std::string& uid) {
 
 void Laws::follow_untouched(const PodFacts& pod, bool gone) {
   asked_.erase(pod.owner);
+  if (pod.stray) return;
   if (gone || pod.deleting || pod.ended() || pod.phase != "Running") untouched_.erase(pod.owner);
 }
 
