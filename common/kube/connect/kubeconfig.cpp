@@ -207,7 +207,8 @@ Result<Config> load_kubeconfigs(const std::string& paths, const std::string& con
     if (path.empty()) continue;
     auto file = read_file(path);
     // As for kubectl, a file that does not exist counts as empty.
-    if (!file && !std::filesystem::exists(path)) continue;
+    std::error_code unknown;
+    if (!file && !std::filesystem::exists(path, unknown)) continue;
     if (!file) return std::unexpected(file.error());
     files.push_back(*std::move(file));
   }

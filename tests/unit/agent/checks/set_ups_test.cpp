@@ -53,8 +53,9 @@ std::string evidence(const std::vector<Finding>& findings, std::string_view id,
 
 /// The status of a condition of the NodeFabric.
 std::string condition_of(const Hardware& machine, std::string_view type) {
-  for (const auto& condition : fabric_status(machine, "0.1.0")["conditions"]) {
-    if (condition["type"] == type) return condition["status"];
+  const nlohmann::json status = fabric_status(machine, "0.1.0");
+  for (const auto& condition : status["conditions"]) {
+    if (condition["type"] == type) return condition["status"].get<std::string>();
   }
   return {};
 }

@@ -60,8 +60,9 @@ TEST(Fabric, AProblemIsACondition) {
 
 TEST(Fabric, GpusThatCannotBeReadMayBeWell) {
   const auto healthy = [](const Hardware& hardware) -> std::string {
-    for (const auto& condition : fabric_status(hardware, "0.1.0")["conditions"]) {
-      if (condition["type"] == "GpuHealthy") return condition["status"];
+    const json status = fabric_status(hardware, "0.1.0");
+    for (const auto& condition : status["conditions"]) {
+      if (condition["type"] == "GpuHealthy") return condition["status"].get<std::string>();
     }
     return {};
   };
