@@ -255,7 +255,8 @@ void World::collect_garbage() {
       std::any_of(facts().pods.begin(), facts().pods.end(), [this](const auto& entry) {
         return !entry.second.owner.empty() && facts().job_of(entry.second) == nullptr;
       });
-  if (orphans || has_kueue_ || !facts().pod_groups.empty()) cluster_.collect_garbage();
+  if (orphans || recreated_ || has_kueue_ || !facts().pod_groups.empty())
+    cluster_.collect_garbage();
   end_foreground_deletions();
   collect_lost_pods();
 }

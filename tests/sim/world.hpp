@@ -140,6 +140,7 @@ class World {
   int quota_pods_ = 0;                            // its limit, unless somebody changes it
   std::map<std::string, std::string> documents_;  // by name of the job, as it was created
   std::set<std::string> foreground_;              // jobs that stay until their pods are gone
+  bool recreated_ = false;                        // so a job that has gone may have left objects
   std::map<std::string, int> gone_nodes_;         // by name: their numbers
   std::set<std::string> deleted_;                 // jobs that a user deleted
   int edits_ = 0;

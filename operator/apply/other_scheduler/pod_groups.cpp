@@ -24,13 +24,14 @@ kube::Resource pod_groups_of(const render::GangScheduler& scheduler) {
 }
 
 /// A role without the right, or a webhook.
-std::string not_deleted(const render::GangScheduler& scheduler, const std::string& name,
-                        const Error& error) {
-  return "the API server does not let the operator delete PodGroup " + name +
-         " of the gang that has ended (verb delete, resource podgroups, API group " +
-         std::string(scheduler.group) + "): " + error.message +
-         "; allow it, by the operator's ClusterRole or the webhook that answers, or " +
-         "kubectl delete " + scheduler.resource() + " " + name;
+plan::Waiting not_deleted(const render::GangScheduler& scheduler, const std::string& name,
+                          const std::string& verb, const Error& error) {
+  return {"PodGroupNotDeleted",
+          "the API server does not let the operator " + verb + " PodGroup " + name +
+              " of the gang that has ended (verb " + verb + ", resource podgroups, API group " +
+              std::string(scheduler.group) + "): " + error.message +
+              "; allow it, by the operator's ClusterRole or the webhook that answers, or " +
+              "kubectl delete " + scheduler.resource() + " " + name};
 }
 
 }  // namespace
@@ -77,14 +78,22 @@ Done Actuator::group(const api::TrainingJob& job, const std::string& name,
 
 Done Actuator::ungroup(const api::TrainingJob& job, const std::string& name) {
   Done done;
+  const render::GangScheduler* used = render::gang_scheduler(api::backend_of(job.spec));
+  const auto refuse = [&](const render::GangScheduler& scheduler, const std::string& verb,
+                          const Error& error) {
+    if (!done.refusal) done.refusal = not_deleted(scheduler, name, verb, error);
+  };
   // The spec may name another scheduler by now.
   for (const render::GangScheduler& scheduler : render::gang_schedulers()) {
     const kube::Resource resource = pod_groups_of(scheduler);
     const auto found = api_.get(resource, job.metadata.name_space, name);
     if (!found) {
-      // Forbidden counts as absent: a role may have no rule for schedulers that are not used.
       const Code code = found.error().code;
       if (code != Code::kNotFound && code != Code::kForbidden) done.error = found.error();
+      // A role may have no rule for schedulers that are not used: absent there. The one that the
+      // job names was used, so its group may be there.
+      if (code == Code::kForbidden && used != nullptr && used->group == scheduler.group)
+        refuse(scheduler, "get", found.error());
       continue;
     }
     const json group = json::parse(*found, nullptr, false);
@@ -94,9 +103,7 @@ Done Actuator::ungroup(const api::TrainingJob& job, const std::string& name) {
     const auto gone = api_.remove(resource, job.metadata.name_space, name, options);
     if (gone || gone.error().code == Code::kNotFound) continue;
     if (gone.error().code == Code::kForbidden) {
-      if (!done.refusal)
-        done.refusal =
-            plan::Waiting{"PodGroupNotDeleted", not_deleted(scheduler, name, gone.error())};
+      refuse(scheduler, "delete", gone.error());
     } else {
       done.error = gone.error();
     }

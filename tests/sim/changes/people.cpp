@@ -22,6 +22,7 @@ void World::interfere() {
 void World::recreate_some_job() {
   const std::string name = some_job();
   if (foreground_.contains(name)) return;
+  recreated_ = true;
   switch (chaos_.pick(3)) {
     case 0: {
       const json meta = {{"deletionTimestamp", format_time(clock_.wall())},

@@ -325,6 +325,22 @@ TEST_F(KeptPodGroups, OfASuspendedJobGoWhenTheRightIsGranted) {
   EXPECT_EQ(groups().size(), 1U);
 }
 
+TEST_F(KeptPodGroups, AreNotTakenForAbsentWhereTheirSchedulersMayNotBeRead) {
+  bench.cluster().set_faults([](const http::Request& request) -> std::optional<kube::Fault> {
+    if (request.method != "GET" || !request.target.contains("/podgroups/")) return std::nullopt;
+    return kube::Fault{.status = 403, .message = "the role has no such right"};
+  });
+  bench.patch_job("j", {{"spec", {{"suspend", true}}}});
+  bench.settle();
+  EXPECT_EQ(reason(), "PodGroupNotDeleted");
+  EXPECT_TRUE(why().contains("(verb get, resource podgroups, API group scheduling.volcano.sh)"))
+      << why();
+  bench.cluster().set_faults(nullptr);
+  bench.advance(std::chrono::minutes(2));
+  EXPECT_TRUE(groups().empty());
+  EXPECT_FALSE(status().contains("podGroup")) << status().dump(1);
+}
+
 TEST_F(KeptPodGroups, LeaveNoWordBehindWhenTheyAreGone) {
   bench.finish("j");
   ASSERT_EQ(reason(), "PodGroupNotDeleted");
