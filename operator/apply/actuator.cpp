@@ -346,7 +346,7 @@ Gone Actuator::gone(const api::TrainingJob& job, const std::vector<std::string>&
       if (found ? owner_of(*found) != job.metadata.uid : found.error().code == Code::kNotFound) {
         gone.pods.insert(name);
       } else if (!found) {
-        gone.all_answered = false;
+        gone.error = found.error();
       }
     });
   }

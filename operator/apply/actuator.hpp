@@ -41,7 +41,7 @@ struct Surroundings {
 
 struct Gone {
   std::set<std::string> pods;
-  bool all_answered = true;  // else the others may be gone, too
+  std::optional<Error> error;  // one of those that came back; the others may be gone, too
 };
 
 /// The token of the job with this UID; an Error if it is not known yet.

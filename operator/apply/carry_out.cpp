@@ -123,7 +123,8 @@ Outcome Controller::carry_out(const JobPtr& job, const std::shared_ptr<JobState>
     const Gone gone = actuator_.gone(job->job, plan.check_gone);
     const std::lock_guard lock(mutex_);
     state->memory.gone.insert(gone.pods.begin(), gone.pods.end());
-    outcome.failed = outcome.failed || !gone.all_answered;
+    outcome.failed = outcome.failed || gone.error;
+    if (gone.error) note_failure(*state, "pods: " + to_string(*gone.error));
     outcome.again = std::chrono::milliseconds(gone.pods.empty() ? 200 : 0);
   }
   Done total;

@@ -188,15 +188,18 @@ bool Controller::nodes_still_take(const observe::JobView& job, JobState& state) 
 
 bool Controller::are_gone(JobState& state, const std::set<std::string>& nodes) {
   std::set<std::string> unseen;
+  std::string failure;
   for (const std::string& name : nodes) {
     const auto found = parts_.api.get(kube::kNodes, "", name);
     if (!found && found.error().code == Code::kNotFound) continue;
     // While nobody answers, no node is gone.
     unseen.insert(name);
-    if (!found)
-      log_about(state.key, spdlog::level::warn, "node {}: {}", name, to_string(found.error()));
+    if (found) continue;
+    failure = "node " + name + ": " + to_string(found.error());
+    log_about(state.key, spdlog::level::warn, "{}", failure);
   }
   const std::lock_guard lock(mutex_);
+  if (!failure.empty()) note_failure(state, std::move(failure));
   state.memory.unseen_nodes = std::move(unseen);
   return state.memory.unseen_nodes.empty();
 }

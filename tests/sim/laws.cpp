@@ -204,7 +204,9 @@ void Laws::follow_group(const nlohmann::json& group, bool gone) {
   facts_.late_groups.erase(name);
   // Of two leaders the older one can still create one pod.
   for (const auto& [pod_name, pod] : facts_.pods) {
-    if (operator_acts_ && expect_room_ && pod.group == name && !pod.over() && !pod.stray)
+    // Pods of a job that has gone go with it.
+    if (operator_acts_ && expect_room_ && pod.group == name && !pod.over() && !pod.stray &&
+        facts_.job_of(pod) != nullptr)
       report(Law::kInItsGroup, pod_name + " lives and its PodGroup is deleted");
   }
 }
