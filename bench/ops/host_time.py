@@ -41,7 +41,8 @@ def on_no_device(library: str, modules: Path) -> Any:
     from paceline.ops import _device, _window_kernels
 
     _device.KIND, _device.stream_of = "cpu", lambda device: 1
-    _window_kernels.multiprocessors = lambda index: MULTIPROCESSORS
+    kernels: Any = _window_kernels
+    kernels.multiprocessors = lambda index: MULTIPROCESSORS
     return fake
 
 

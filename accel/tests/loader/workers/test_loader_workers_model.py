@@ -366,7 +366,7 @@ def exchanges(rows: Any) -> None:
         (lambda rows: counts_more(), "COUNT", True),
         (lambda rows: SETTINGS.update(size=SETTINGS["size"] + 1), "SETTINGS", True),
         (lambda rows: setattr(Config, "size", Config.size + 1), "Config.size", True),
-        (lambda rows: opened(len(opened.made)), "made", True),  # type: ignore[attr-defined]
+        (lambda rows: opened(len(opened.made)), "made", True),
         # Seen only by a close look.
         (exchanges, "dataset.dataset.made", False),
         (lambda rows: rows.counts.__setitem__(1, 5), "dataset.dataset.counts", False),

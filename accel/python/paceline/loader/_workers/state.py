@@ -3,7 +3,7 @@
 
 Workers have copies of it, so what they change is lost, and what the program changes they do not
 see. Looked at are the attributes of the dataset, of those that it wraps and of the collate
-function; the attributes of the program's own classes among them; and the globals and closures that
+function, with those of the program's own classes among them. So are the globals and closures that
 the functions of these name. Nothing here changes an object.
 """
 
