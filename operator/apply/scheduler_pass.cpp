@@ -63,7 +63,10 @@ void Controller::SchedulerPass::contain(const observe::JobView& job, Work work) 
 std::uint64_t Controller::SchedulerPass::orphans_version() const {
   std::uint64_t newest = controller_.orphans_version_;
   for (const auto& [uid, state] : controller_.states_) {
-    if (!jobs_.contains(uid)) newest = std::max(newest, state->pods_version);
+    const auto job = jobs_.find(uid);
+    // The record of a job that is being deleted no longer holds the room of pods unseen so far.
+    if (job == jobs_.end() || !is_tended(*job->second))
+      newest = std::max(newest, state->pods_version);
   }
   return newest;
 }

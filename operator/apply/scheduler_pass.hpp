@@ -37,7 +37,7 @@ struct Snapshot {
 class Controller::SchedulerPass {
  public:
   SchedulerPass(Controller& controller, const Snapshot& snapshot);
-  /// The newest version of a pod that was written for a job that is gone.
+  /// The newest version of a pod that was written for a job that is gone, or is being deleted.
   std::uint64_t orphans_version() const;
   /// Returns the keys of jobs whose answer changed. `lock` holds the controller's mutex; it is free
   /// while the scheduler computes, so that no reconciliation waits for that.

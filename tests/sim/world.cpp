@@ -117,12 +117,16 @@ void World::observe(const kube::FakeCluster::Sight& sight) {
   chaos_.laws.on_change(sight);
   if (trace_) {
     const json* status = sight.object.contains("status") ? &sight.object["status"] : nullptr;
-    std::printf("%s v%llu %s %s %s\n", format_time(clock_.wall()).c_str(),
+    const json& meta = sight.object["metadata"];
+    std::printf("%s v%llu %s %s %s%s %s %s\n", format_time(clock_.wall()).c_str(),
                 static_cast<unsigned long long>(sight.resource_version),
                 sight.type == kube::WatchEventType::kDeleted ? "gone"
                 : sight.before != nullptr                    ? "now"
                                                              : "new",
-                sight.object["metadata"]["name"].get_ref<const std::string&>().c_str(),
+                std::string(sight.resource.plural).c_str(),
+                meta["name"].get_ref<const std::string&>().c_str(),
+                meta.contains("deletionTimestamp") ? " (deleting)" : "",
+                sight.object.value("/spec/nodeName"_json_pointer, "").c_str(),
                 status != nullptr ? status->dump().substr(0, 1500).c_str() : "");
   }
   const auto keep = [&](Journal& journal) {

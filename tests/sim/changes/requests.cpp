@@ -58,6 +58,7 @@ void World::check_rights() {
   constexpr int kRoundsOfAMinute = 12;
   constexpr std::uint64_t kMostOfAMinute = 120;  // of a cluster with three jobs
   if (chaos_.forbidden.empty()) return;
+  const std::uint64_t writes = chaos_.writes;
   for (int i = 0; i < 2 * kRoundsOfAMinute && !broken(); ++i) round();
   const std::uint64_t before = chaos_.refusals;
   for (int i = 0; i < kRoundsOfAMinute && !broken(); ++i) round();
@@ -72,6 +73,7 @@ void World::check_rights() {
                                          "so; forbidden is, for one, to " +
                                          verb + " " + plural);
   chaos_.forbidden.clear();
+  chaos_.writes = writes;  // of these minutes they are judged by what is refused
 }
 
 }  // namespace paceline::sim

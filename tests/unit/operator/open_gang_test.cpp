@@ -296,6 +296,28 @@ TEST(OpenGangs, AQuotaThatTheirOwnPodsFillRefusesNoRepeatedCreate) {
   EXPECT_EQ(bench.cluster().counts().deletes, 0U) << "the gang is there, and is not taken back";
 }
 
+TEST(OpenGangs, KeepTheirRoomIfTheirJobIsDeletedBeforeTheOperatorSeesTheirPods) {
+  ControllerBench bench;
+  bench.add_node("n0", 2);
+  bench.settle();
+  bench.pods_lag = true;
+  bench.add_job("j");
+  for (int second = 0; second < 3; ++second) bench.advance(std::chrono::seconds(1));
+  ASSERT_EQ(bench.pods("j").size(), 2U);
+  // As with kubectl delete --cascade=foreground: the job stays until its pods have gone.
+  bench.cluster().poke(kube::kTrainingJobs, "default", "j",
+                       R"({"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z",
+                           "finalizers":["foregroundDeletion"]}})");
+  bench.add_job("k");
+  for (int second = 0; second < 3; ++second) bench.advance(std::chrono::seconds(1));
+  EXPECT_TRUE(bench.pods("k").empty()) << "the node is full";
+  bench.pods_lag = false;
+  for (const json& pod : bench.pods("j"))
+    bench.cluster().erase(kube::kPods, "default", pod["metadata"]["name"].get<std::string>());
+  bench.settle();
+  EXPECT_EQ(bench.job("k")["status"]["phase"], "Running") << bench.job("k")["status"].dump(1);
+}
+
 TEST(OpenGangs, AreNotCompletedIfTheirJobWasSuspendedUnseen) {
   ControllerBench bench;
   bench.add_node("n0", 8);
