@@ -147,6 +147,8 @@ TEST(Views, AContainerThatIsGoneWithItsNodeIsNotTheJobsFault) {
   json document = owned(json::object());
   const json killed = {{"terminated", {{"exitCode", 137}, {"reason", "ContainerStatusUnknown"}}}};
   const json container = {{"name", "trainer"}, {"state", killed}};
+  const json launcher = {{"name", "trainer"}, {"command", {"/opt/paceline/bin/paceline-launcher"}}};
+  document["spec"]["containers"] = json::array({launcher});
   document["status"] = {{"phase", "Failed"}, {"containerStatuses", json::array({container})}};
   const auto pod = project_pod(document.dump());
   ASSERT_TRUE(pod && pod->gang);
