@@ -81,6 +81,26 @@ def test_the_kill_switch(train: Train) -> None:
     assert (run.code, run.output, run.rings) == (0, "", [])
 
 
+def test_a_python_without_its_lock_is_left_alone(
+    train: Train, runtime: Path, tmp_path: Path
+) -> None:
+    # What a free-threaded build of Python 3.13 answers; others have no such function, or say True.
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys._is_gil_enabled = lambda: False\n")
+    run = train(
+        LOOP
+        + "        epoch()\n        assert 'paceline._tracing' not in sys.modules"
+        + "\n        import paceline\n        print(paceline.explain())",
+        PYTHONPATH=f"{runtime / 'python'}:{runtime / 'python' / 'site'}:{tmp_path}",
+        PACELINE_OPTIMIZER="Auto",
+    )
+    why = "this Python runs without its global lock (GIL)"
+    assert run.code == 0 and run.rings == []
+    assert run.output.splitlines() == [
+        f"paceline: PyTorch is left as it is: {why}",
+        f"step tracing: off ({why})",
+    ]
+
+
 def test_without_the_library_training_goes_on(train: Train) -> None:
     run = train(
         LOOP + "        epoch()\n        print('trained')",

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from paceline._core import contract
 
 # The switches of jobs that were written for Baidu's AIAK-Training.
 AIAK = ("AIAK_HIERARCHICAL_ALLREDUCE", "AIAK_FP16_COMPRESSION", "AIAK_POWERSGD_COMPRESSION")
+# Asked once: an extension that wants the lock may turn it on later.
+_HAS_A_LOCK = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def told(variable: str) -> str:
@@ -21,9 +24,19 @@ def setting(variable: str) -> str:
     return told(variable) or contract.DEFAULTS[variable]
 
 
+def why_disabled() -> str:
+    """Returns why everything is off, or an empty text.
+
+    Counters and lists here rely on the lock of the interpreter: nothing was tested without it.
+    """
+    if told(contract.DISABLE) == "1":
+        return f"{contract.DISABLE}=1"
+    return "" if _HAS_A_LOCK else "this Python runs without its global lock (GIL)"
+
+
 def disabled() -> bool:
-    """Whether PACELINE_DISABLE=1 turns everything off."""
-    return told(contract.DISABLE) == "1"
+    """Whether everything is off."""
+    return why_disabled() != ""
 
 
 def is_asked(variable: str) -> bool:

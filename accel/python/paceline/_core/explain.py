@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from paceline._core import contract, predictions, reports
-from paceline._core.environment import disabled, setting, told
+from paceline._core.environment import disabled, setting, told, why_disabled
 from paceline._core.library import CUDA
 from paceline._core.trace import DEVICE_TIMES, ENDED, trace
 
@@ -35,7 +35,7 @@ def features() -> dict[str, Any]:
     """By feature: state ("on" or "off"), reason, numerics class, `seen`, an entry for each object
     of the program that the feature has met, and `predicted`, what it would gain, or None.
     """
-    stopped = f"off ({contract.DISABLE}=1)" if disabled() else ""
+    stopped = f"off ({why_disabled()})" if disabled() else ""
     on = trace.lib is not None
     tracing = _told(stopped or f"{'on' if on else 'off'} ({trace.reason})", "Bitwise", [])
     tracing["patches"] = dict(trace.patches)
@@ -81,7 +81,7 @@ def as_dict() -> dict[str, Any]:
 
 def explain() -> str:
     if disabled():
-        return f"step tracing: off ({contract.DISABLE}=1)"
+        return f"step tracing: off ({why_disabled()})"
     found = features()
     tracing = found[TRACING]
     lines = [f"step tracing: {tracing['_said']}; numerics class Bitwise: it only reads clocks"]

@@ -18,7 +18,7 @@ import os
 import sys
 
 from paceline._core import contract
-from paceline._core.environment import AIAK, disabled, is_asked, told
+from paceline._core.environment import AIAK, disabled, is_asked, told, why_disabled
 from paceline._core.log import say
 
 # typing itself is not imported: that takes some milliseconds.
@@ -34,7 +34,11 @@ _done = False
 def on_torch() -> None:
     """Patches PyTorch, once. Called while `import torch` is ending."""
     global _done
-    if _done or disabled():
+    if _done:
+        return
+    if disabled():
+        if told(contract.DISABLE) != "1":
+            say(f"PyTorch is left as it is: {why_disabled()}")
         return
     _done = True
     _try(_stacks, "a hang is told without stacks")

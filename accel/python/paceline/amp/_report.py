@@ -7,7 +7,7 @@ import collections
 from typing import Any
 
 from paceline._core import contract, reports
-from paceline._core.environment import disabled, told
+from paceline._core.environment import disabled, told, why_disabled
 
 LEVELS = tuple(level for level in contract.VALUES[contract.PRECISION] if level != "Disabled")
 LIMIT = 64  # classes of models that explain() tells of
@@ -51,7 +51,7 @@ def seen() -> list[dict[str, Any]]:
 
 
 def _status() -> reports.Status:
-    said = f"off ({contract.DISABLE}=1)" if disabled() else switch
+    said = f"off ({why_disabled()})" if disabled() else switch
     if decorated:
         also = f"{said[4:-1]}, " if said.startswith("on (") else ""
         said = f"on ({also}{', '.join(decorated)})"

@@ -12,8 +12,7 @@ import torch.multiprocessing
 from torch.utils.data import dataloader
 from torch.utils.data._utils import worker as torch_worker
 
-from paceline._core import contract
-from paceline._core.environment import disabled
+from paceline._core.environment import disabled, why_disabled
 from paceline._core.log import say
 from paceline.loader import _device, _fallback, _native, _pinned, _prefetch, _report
 from paceline.loader._exchange import Context, Exchange
@@ -60,7 +59,7 @@ def why_untested() -> str:
 def why_not(loader: Any) -> str:
     """Returns an empty text if this loader's batches may pass through our slabs, else why not."""
     if disabled():
-        return f"{contract.DISABLE}=1"
+        return why_disabled()
     if loader.num_workers == 0:
         return "no workers (num_workers=0): samples are made in the training process"
     why = _native.why_unavailable() or why_untested()
