@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import gc
+import multiprocessing
 from collections.abc import Iterator
 
 import pytest
@@ -15,4 +16,6 @@ def quick_forks() -> Iterator[None]:
     """
     gc.collect()
     gc.freeze()
+    # Python 3.14 would start a server instead.
+    multiprocessing.set_start_method("fork", force=True)
     yield

@@ -22,9 +22,12 @@ from rings import Ring
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Begins every program: a small model, a data set, and nothing of Paceline.
+# Begins every program: a small model, a data set, and nothing of Paceline. Programs fork, as all did
+# before Python 3.14: they have no `if __name__ == "__main__"`, which other start methods want.
 PRELUDE = """
-import os, sys, time, threading
+import multiprocessing, os, sys, time, threading
+if sys.version_info >= (3, 14):
+    multiprocessing.set_start_method("fork", force=True)
 import torch
 import torch.distributed as dist
 from torch import nn

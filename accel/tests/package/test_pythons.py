@@ -17,7 +17,7 @@ import pytest
 import rings
 from programs import Train
 
-VERSIONS = ("3.9", "3.10", "3.11", "3.12", "3.13")
+VERSIONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 
 STEPS = """
 import pathlib, sys, time
