@@ -4,12 +4,14 @@
  * two streams of messages for each worker, one in each direction. It handles bytes and knows no
  * framework; accel/python/paceline/loader is the layer for PyTorch.
  *
- * One process, the maker, creates the memory and forks its workers, which find it at the same
- * address. Slabs are slots of a sparse, anonymous memory file. Pages that are never written cost
- * nothing. The file does not lie in /dev/shm, of which containers have only 64 MB.
+ * One process, the maker, creates the memory. Workers that it forks find it at the same address;
+ * any other worker gets its file, and attaches it at an address of its own. Slabs are slots of a
+ * sparse, anonymous memory file. Pages that are never written cost nothing. The file does not lie
+ * in /dev/shm, of which containers have only 64 MB.
  *
  * Ownership: the maker owns the memory, and destroys it when no batch lies in it any more. A forked
- * child inherits the mapping; destroying it in a child unmaps it in the child only.
+ * child inherits the mapping; destroying it in a child unmaps it in the child only. So does
+ * destroying it in a process that has attached it.
  *
  * Processes and threads: one thread of a worker's process calls the worker's functions. One thread
  * of the maker at a time calls collect, and any of its threads calls tell. Any thread of any
@@ -43,11 +45,23 @@ struct paceline_loader;
  * space. */
 PACELINE_EXPORT int paceline_loader_create(uint32_t workers, uint32_t slots, uint64_t slot_bytes,
                                            struct paceline_loader** loader);
+/* As paceline_loader_create. `file` becomes the descriptor of the memory's file, closed on exec.
+ * The caller closes it once every worker has got it; the memory does not need it. */
+PACELINE_EXPORT int paceline_loader_create_with_file(uint32_t workers, uint32_t slots,
+                                                     uint64_t slot_bytes, int32_t* file,
+                                                     struct paceline_loader** loader);
+/* Worker: maps the memory of that file, of which the maker's numbers are given. The descriptor
+ * stays the caller's. Returns PACELINE_EINVAL if the file is not of that size. */
+PACELINE_EXPORT int paceline_loader_attach(int32_t file, uint32_t workers, uint32_t slots,
+                                           uint64_t slot_bytes, struct paceline_loader** loader);
 PACELINE_EXPORT void paceline_loader_destroy(struct paceline_loader* loader);
 
 /* Returns the address of a slot, or null if the number is out of range. */
 PACELINE_EXPORT void* paceline_loader_slot(const struct paceline_loader* loader, uint32_t worker,
                                            uint32_t slot);
+
+/* Returns a word of the shared memory for the caller's own use, 0 at first. */
+PACELINE_EXPORT uint32_t* paceline_loader_word(const struct paceline_loader* loader);
 
 /* Worker: takes its lowest free slot whose bit in `avoid` is not set. Returns the number of the
  * slot, or PACELINE_LOADER_MAX_SLOTS if there is none. */

@@ -122,12 +122,13 @@ def a_dataset_changed_between(kind: Any) -> list[Any]:
     return seen
 
 
+def prepare(worker: int) -> None:
+    get_worker_info().dataset.scale = 10.0 * (worker + 1)
+    random.seed(worker)
+
+
 @case
 def workers_set_up_by_the_program(kind: Any) -> list[Any]:
-    def prepare(worker: int) -> None:
-        get_worker_info().dataset.scale = 10.0 * (worker + 1)
-        random.seed(worker)
-
     return both(kind, Rows, batch_size=4, shuffle=True, worker_init_fn=prepare, timeout=30)
 
 
@@ -138,12 +139,13 @@ class Fails(Rows):
         return super().__getitem__(index)
 
 
+def broken(worker: int) -> None:
+    raise OSError(f"worker {worker} cannot")
+
+
 @case
 def exceptions(kind: Any) -> list[Any]:
     seen: list[Any] = []
-
-    def broken(worker: int) -> None:
-        raise OSError(f"worker {worker} cannot")
 
     # Of 5 s, which PyTorch waits for each worker that has failed.
     with mock.patch.object(_utils, "MP_STATUS_CHECK_INTERVAL", 0.5):

@@ -3,6 +3,7 @@
 // workers that die, slots.
 #include "paceline/loader.h"
 
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "check.hpp"
 #include "loader/exchange/exchange.hpp"
@@ -269,6 +271,41 @@ CASE(loader_slots_are_taken_once_and_refused_when_all_are) {
   const auto* a = static_cast<const char*>(paceline_loader_slot(loader.it, 0, 0));
   const auto* b = static_cast<const char*>(paceline_loader_slot(loader.it, 0, 1));
   CHECK_EQ(b - a, 4096L);
+}
+
+CASE(loader_a_worker_that_was_not_forked_attaches_the_file_elsewhere) {
+  Loader loader(2, 3, 5000);
+  paceline_loader_destroy(std::exchange(loader.it, nullptr));
+  int32_t file = -1;
+  CHECK_EQ(paceline_loader_create_with_file(2, 3, 5000, &file, &loader.it), PACELINE_OK);
+  CHECK((::fcntl(file, F_GETFD) & FD_CLOEXEC) != 0);
+  Loader other(1);
+  paceline_loader_destroy(std::exchange(other.it, nullptr));
+  CHECK_EQ(paceline_loader_attach(file, 3, 3, 5000, &other.it), PACELINE_EINVAL);
+  CHECK_EQ(paceline_loader_attach(-1, 2, 3, 5000, &other.it), PACELINE_ESYSTEM);
+  CHECK_EQ(paceline_loader_attach(file, 2, 3, 5000, &other.it), PACELINE_OK);
+  ::close(file);
+  CHECK(paceline_loader_slot(other.it, 1, 2) != paceline_loader_slot(loader.it, 1, 2));
+  CHECK_EQ(*paceline_loader_word(other.it), 0U);
+  *paceline_loader_word(loader.it) = 7;
+  CHECK_EQ(*paceline_loader_word(other.it), 7U);
+  const std::string large(2 * kRingBytes, 'm');
+  std::thread worker([&] {
+    const std::string order = heard(other, 1);
+    CHECK_EQ(paceline_loader_claim(other.it, 1, 0), 0U);
+    std::memset(paceline_loader_slot(other.it, 1, 0), order[0], 5000);
+    CHECK_EQ(answered(other, 1, order), PACELINE_OK);
+  });
+  ::usleep(20'000);  // the worker waits by then
+  paceline_loader_tell(loader.it, 1, large.data(), large.size());
+  std::uint32_t from = 9;
+  CHECK(collected(loader, from) == large);
+  CHECK_EQ(from, 1U);
+  CHECK(std::memcmp(paceline_loader_slot(loader.it, 1, 0), large.data(), 5000) == 0);
+  worker.join();
+  CHECK_EQ(paceline_loader_claim(loader.it, 1, 0), 1U);
+  paceline_loader_release(loader.it, 1, 0);
+  CHECK_EQ(paceline_loader_claim(other.it, 1, 0), 0U);
 }
 
 CASE(loader_refuses_what_is_out_of_range) {

@@ -189,7 +189,6 @@ def test_a_class_that_cannot_be_hashed_is_accelerated() -> None:
     "options,why",
     [
         ({"num_workers": 0}, "no workers"),
-        ({"num_workers": 1, "multiprocessing_context": "spawn"}, "start by spawn"),
         ({"num_workers": 1, "prefetch_factor": 63}, "prefetch_factor=63"),
     ],
 )

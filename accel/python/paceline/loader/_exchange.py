@@ -12,6 +12,9 @@ predicts them). When PyTorch asks, each task is compared with the predicted one.
 not be sent again. At the first difference that generation is dropped. The workers then restore
 their random state from before it, and all tasks are sent again.
 
+Workers that were not forked get what they need of this with their process: the region, whose file
+they map, and PyTorch's own arguments.
+
 If batches are pinned, each request starts the copies of all arrived batches (_pinned.py).
 """
 
@@ -19,10 +22,11 @@ from __future__ import annotations
 
 import collections
 import ctypes
-import mmap
+import multiprocessing
 import os
 import queue
 import struct
+import sys
 import time
 from typing import Any, Callable
 
@@ -41,7 +45,9 @@ PLAIN, SAVE_STATE, RESTORE_STATE = range(3)
 # Before each message to the training process: the generation and the slot. A large pickle lies in
 # the slot; then its offset and size follow.
 _ANSWER = struct.Struct("<IiQQ")
-DONE = 4  # index of the argument of PyTorch's worker loop that ends it (an event)
+# Indices of arguments of PyTorch's worker loop: its two queues begin here, and the event that ends
+# it follows them.
+QUEUES, DONE = 2, 4
 LARGE = 32 * 1024  # bytes; larger pickles go through the slot, not the ring
 SLOT_BYTES = 1 << 30  # bytes of address space; unwritten pages take no memory
 
@@ -49,10 +55,12 @@ SLOT_BYTES = 1 << 30  # bytes of address space; unwritten pages take no memory
 class Exchange:
     """The training process's side. Each iterator has one."""
 
-    def __init__(self, workers: int, prefetch: int, pinning: Pinning | None = None) -> None:
+    def __init__(
+        self, workers: int, prefetch: int, pinning: Pinning | None = None, forked: bool = True
+    ) -> None:
         # `prefetch` slots are being filled or wait, the program uses one, and one may be late.
         slots = min(MAX_SLOTS, prefetch + 2)
-        self.region = Region(workers, slots, SLOT_BYTES)
+        self.region = Region(workers, slots, SLOT_BYTES, forked)
         self.slots = Slots(self.region)
         self.workers = workers
         self.generation = 0
@@ -78,8 +86,7 @@ class Exchange:
         self.hits = 0
         self.misses = 0
         self.misses_in_a_row = 0
-        # Shared with the workers. Element 0 is the generation that was dropped last.
-        self.dropped = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("I")
+        self.dropped = self.region.word  # the generation that was dropped last
 
     def put(self, worker: int, value: Any) -> None:
         """Takes what PyTorch puts into a worker's queue."""
@@ -133,7 +140,7 @@ class Exchange:
             return
         self.misses += 1
         self.misses_in_a_row += 1
-        self.dropped[0] = self.generation
+        self.dropped.value = self.generation
         self.generation += 1
         self._forget()
         for worker in range(self.workers):
@@ -217,18 +224,26 @@ class Exchange:
 
 
 class Worker:
-    """A worker's side, in its process."""
+    """A worker's side, in its process: both queues of PyTorch's loop."""
 
-    def __init__(self, exchange: Exchange, worker: int, done: Any) -> None:
-        region = exchange.region
+    def __init__(self, region: Region, worker: int, done: Any) -> None:
         self.region, self.worker = region, worker
         self.slab = _batches.Slab(region, worker)
-        self.dropped = exchange.dropped
+        self.dropped = region.word
         self.skipped = 0  # the last generation that was dropped before this worker began it
         self.saved: tuple[int, Any] = (0, None)  # generation, and the random state before it
         self.generation = 0
         self.parent = os.getppid()
+        # Known where a fork server is the parent. The server lives on while it has any worker.
+        maker = multiprocessing.parent_process()
+        self.maker = maker if maker is not None and maker.pid != self.parent else None
         self.done = done
+
+    def _is_alone(self) -> bool:
+        """Whether the training process has died."""
+        if self.maker is not None:
+            return not self.maker.is_alive()
+        return os.getppid() != self.parent
 
     def get(self, timeout: float) -> Any:
         end = time.monotonic() + timeout
@@ -237,9 +252,9 @@ class Worker:
             message = self.region.hear(self.worker, max(0, int(left * 1000)))
             if message is not None:
                 generation, what = _HEAD.unpack_from(message)
-                if what == SAVE_STATE and generation == self.dropped[0]:
+                if what == SAVE_STATE and generation == self.dropped.value:
                     self.skipped = generation
-                if generation and generation in (self.skipped, self.dropped[0]):
+                if generation and generation in (self.skipped, self.dropped.value):
                     continue
                 self.generation = generation
                 if what == SAVE_STATE:
@@ -248,6 +263,8 @@ class Worker:
                     _prefetch.restore(self.saved[1])
                 return _batches.loads(memoryview(message)[_HEAD.size :])
             if left <= 0:
+                if self.maker is not None and self._is_alone():
+                    sys.exit(1)  # PyTorch's loop looks at the parent only
                 raise queue.Empty
 
     def put(self, value: Any) -> None:
@@ -274,10 +291,28 @@ class Worker:
     def _send(self, message: bytes) -> None:
         sent = ctypes.c_uint64()
         while not self.region.answer(self.worker, message, 200, sent):
-            if os.getppid() != self.parent:
-                os._exit(1)  # the training process has died
+            if self._is_alone():
+                os._exit(1)
             if self.done.is_set():
                 return  # the loop ends with its next message
+
+    def cancel_join_thread(self) -> None:
+        """There is no thread."""
+
+    def close(self) -> None:
+        """The memory is freed with the last batch in it."""
+
+
+class Loop:
+    """What a worker's process runs: PyTorch's loop, with our side in place of the queues."""
+
+    def __init__(self, loop: Callable[..., Any], region: Region, worker: int) -> None:
+        self._loop, self._region, self._worker = loop, region, worker
+
+    def __call__(self, *args: Any) -> None:
+        inside = Worker(self._region, self._worker, args[DONE])
+        _batches.collate_into(inside.slab)
+        self._loop(*args[:QUEUES], inside, inside, *args[DONE:])
 
 
 class IndexQueue:
@@ -285,14 +320,9 @@ class IndexQueue:
 
     def __init__(self, exchange: Exchange, worker: int) -> None:
         self._exchange, self._worker = exchange, worker
-        self.inside: Worker | None = None  # set in the worker's process only
 
     def put(self, value: Any) -> None:
         self._exchange.put(self._worker, value)
-
-    def get(self, timeout: float) -> Any:
-        assert self.inside is not None
-        return self.inside.get(timeout)
 
     def cancel_join_thread(self) -> None:
         """There is no thread."""
@@ -306,13 +336,9 @@ class ResultQueue:
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self.inside: Worker | None = None
 
     def put(self, value: Any) -> None:
-        if self.inside is not None:
-            self.inside.put(value)
-        else:
-            self._exchange.local.append(value)
+        self._exchange.local.append(value)
 
     def get(self, timeout: float) -> Any:
         return self._exchange.get(timeout)
@@ -346,14 +372,6 @@ class Context:
 
     def Process(self, target: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         # PyTorch makes a worker's queue first, then its process.
-        own, results = self._index_queues[-1], self._results
-        number, exchange = len(self._index_queues) - 1, self._exchange
-        assert results is not None
-
-        def run(*args: Any) -> None:
-            inside = Worker(exchange, number, args[DONE])
-            own.inside = results.inside = inside
-            _batches.collate_into(inside.slab)
-            target(*args)
-
-        return self._real.Process(target=run, args=args)
+        loop = Loop(target, self._exchange.region, len(self._index_queues) - 1)
+        args = (*args[:QUEUES], None, None, *args[DONE:])
+        return self._real.Process(target=loop, args=args)

@@ -21,6 +21,7 @@ from paceline.loader._workers.passes import Pass
 from paceline.loader._workers.plan import Plan, why_not_asked
 
 Base = dataloader._MultiProcessingDataLoaderIter
+START_METHODS = ("fork", "forkserver", "spawn")
 
 # The parameters of PyTorch's functions that this file builds on, in versions 1.13 to 2.14.
 _LOOP = (
@@ -67,14 +68,9 @@ def why_not(loader: Any) -> str:
         return why
     if isinstance(loader.dataset, (dataloader.IterDataPipe, dataloader.MapDataPipe)):
         return "its dataset is a DataPipe"
-    context = loader.multiprocessing_context
-    method = (
-        context.get_start_method()
-        if context is not None
-        else torch.multiprocessing.get_start_method()
-    )
-    if method != "fork":
-        return f"its workers start by {method}, not by fork"
+    method = hazards.start_method(loader)
+    if method not in START_METHODS:
+        return f"its workers start by {method}, which is none of {', '.join(START_METHODS)}"
     if not getattr(loader, "in_order", True):
         return "in_order=False: there is no order to keep"
     if loader.num_workers > _native.MAX_WORKERS:
@@ -121,6 +117,7 @@ class Iterator(Base):  # type: ignore[misc, valid-type]
         self._handed = 0  # tasks of this pass whose batch, or error, the program has got
         context = loader.multiprocessing_context or torch.multiprocessing
         super().__init__(_Seen(loader, Context(exchange, context), exchange))
+        exchange.region.started()
         self._profile_name = self._profile_name.replace(type(self).__name__, Base.__name__)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
@@ -268,7 +265,8 @@ def iterator(loader: Any) -> Any:
             account.why_no_prefetch = _prefetch.why_not(loader)
             order = _prefetch.Order(loader, workers) if not account.why_no_prefetch else None
             pinning = _pinned.Pinning() if _pinned.wanted(loader) else None
-            exchange = Exchange(workers, loader.prefetch_factor, pinning)
+            forked = hazards.start_method(loader) == "fork"
+            exchange = Exchange(workers, loader.prefetch_factor, pinning, forked)
             if _device.asked(loader):
                 account.copies = _why_no_copies(loader)
                 exchange.copies = None if account.copies else _device.Copies()

@@ -9,6 +9,8 @@ import ctypes
 import functools
 import os
 import sys
+from multiprocessing import reduction
+from typing import Any
 
 from paceline._core import library
 
@@ -28,10 +30,14 @@ class Functions:
         data, length = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_uint64)
         collect = (handle, ctypes.c_int32, ctypes.POINTER(number), data, length)
         hear = (handle, number, ctypes.c_int32, data, length)
-        self.create = waiting(
-            "paceline_loader_create", number, number, size, ctypes.POINTER(handle)
-        )
+        made = (number, number, size, ctypes.POINTER(handle))
+        file = ctypes.c_int32
+        made_with_file = (*made[:3], ctypes.POINTER(file), made[3])
+        self.create = waiting("paceline_loader_create", *made)
+        self.create_with_file = waiting("paceline_loader_create_with_file", *made_with_file)
+        self.attach = waiting("paceline_loader_attach", file, *made)
         self.destroy = waiting("paceline_loader_destroy", handle, result=None)
+        self.word = quick("paceline_loader_word", handle, result=ctypes.POINTER(number))
         self.slot = quick("paceline_loader_slot", handle, number, number, result=ctypes.c_void_p)
         self.claim = quick("paceline_loader_claim", handle, number, size, result=number)
         self.release = quick("paceline_loader_release", handle, number, number)
@@ -68,17 +74,35 @@ _in_use: set[Region] = set()
 
 
 class Region:
-    """The memory of one loader. It is made here, and forked workers inherit it. Any of these
-    processes may release slots. In each process the mapping ends with the last reference to this
-    object, but not before `retire`.
+    """The memory of one loader. It is made here, and forked workers inherit it. Other workers get
+    its file with what multiprocessing pickles for them. Any of these processes may release slots.
+    In each process the mapping ends with the last reference to this object, but not before
+    `retire`.
     """
 
-    def __init__(self, workers: int, slots: int, slot_bytes: int) -> None:
+    def __init__(
+        self,
+        workers: int,
+        slots: int,
+        slot_bytes: int,
+        forked: bool = True,
+        file: int | None = None,
+    ) -> None:
+        """`forked`: whether all workers will be. `file`: that of another process's region, to be
+        shared."""
         self.workers, self.slots, self.slot_bytes = workers, slots, slot_bytes
         self.owner = os.getpid()
         self._functions = functions()
         self._handle = ctypes.c_void_p()
-        code = self._functions.create(workers, slots, slot_bytes, ctypes.byref(self._handle))
+        self._file = ctypes.c_int32(-1)
+        handle = ctypes.byref(self._handle)
+        if file is not None:
+            code = self._functions.attach(file, workers, slots, slot_bytes, handle)
+        elif forked:
+            code = self._functions.create(workers, slots, slot_bytes, handle)
+        else:
+            kept = ctypes.byref(self._file)
+            code = self._functions.create_with_file(workers, slots, slot_bytes, kept, handle)
         if code != 0:
             raise OSError(
                 f"no shared memory for {workers} workers of {slots} slots of {slot_bytes} bytes"
@@ -89,9 +113,22 @@ class Region:
         self._data = ctypes.c_void_p()
         self._size = ctypes.c_uint64()
         self._out = (ctypes.byref(self._data), ctypes.byref(self._size))
+        self.word = self._functions.word(self._handle).contents  # shared, and 0 at first
+
+    def __reduce__(self) -> Any:
+        """For a worker's process that is being started, which gets the file."""
+        file = reduction.DupFd(self._file.value)
+        return _attached, (file, self.workers, self.slots, self.slot_bytes)
+
+    def started(self) -> None:
+        """Notes that every worker has been started, so no other process needs the file."""
+        file, self._file.value = self._file.value, -1
+        if file >= 0:
+            os.close(file)
 
     def retire(self) -> None:
         """Notes that the workers have ended."""
+        self.started()
         _in_use.discard(self)
 
     def __del__(self) -> None:
@@ -143,3 +180,12 @@ class Region:
             code = self._functions.collect(self._handle, timeout_ms, *out)
         message = self._received(code)
         return None if message is None else (self._worker.value, message)
+
+
+def _attached(file: Any, workers: int, slots: int, slot_bytes: int) -> Region:
+    """Returns the region of the training process in a worker that was not forked."""
+    descriptor = file.detach()
+    try:
+        return Region(workers, slots, slot_bytes, file=descriptor)
+    finally:
+        os.close(descriptor)

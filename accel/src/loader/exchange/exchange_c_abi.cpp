@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of loader.h. Each checks its arguments and makes one call; no exception leaves it.
 #include <cerrno>
+#include <memory>
 #include <new>
 #include <string>
 #include <utility>
@@ -28,16 +29,12 @@ bool has(const paceline_loader* instance, std::uint32_t worker) {
   return instance != nullptr && worker < instance->exchange.region().workers();
 }
 
-}  // namespace
-
-extern "C" {
-
-int paceline_loader_create(uint32_t workers, uint32_t slots, uint64_t slot_bytes,
-                           struct paceline_loader** instance) {
+template <typename Open>
+int made(paceline_loader** instance, const Open& open) {
   if (instance == nullptr) return PACELINE_EINVAL;
   try {
     int error = 0;
-    auto region = loader::Region::open(workers, slots, slot_bytes, error);
+    std::unique_ptr<loader::Region> region = open(error);
     if (region == nullptr) {
       errno = error;
       return error == EINVAL ? PACELINE_EINVAL : PACELINE_ESYSTEM;
@@ -50,11 +47,45 @@ int paceline_loader_create(uint32_t workers, uint32_t slots, uint64_t slot_bytes
   }
 }
 
+}  // namespace
+
+extern "C" {
+
+int paceline_loader_create(uint32_t workers, uint32_t slots, uint64_t slot_bytes,
+                           struct paceline_loader** instance) {
+  paceline::base::Fd file;
+  return made(instance, [&](int& error) {
+    return loader::Region::open(workers, slots, slot_bytes, file, error);
+  });
+}
+
+int paceline_loader_create_with_file(uint32_t workers, uint32_t slots, uint64_t slot_bytes,
+                                     int32_t* file, struct paceline_loader** instance) {
+  if (file == nullptr) return PACELINE_EINVAL;
+  paceline::base::Fd kept;
+  const int code = made(instance, [&](int& error) {
+    return loader::Region::open(workers, slots, slot_bytes, kept, error);
+  });
+  if (code == PACELINE_OK) *file = kept.release();
+  return code;
+}
+
+int paceline_loader_attach(int32_t file, uint32_t workers, uint32_t slots, uint64_t slot_bytes,
+                           struct paceline_loader** instance) {
+  return made(instance, [&](int& error) {
+    return loader::Region::attach(file, workers, slots, slot_bytes, error);
+  });
+}
+
 void paceline_loader_destroy(struct paceline_loader* instance) { delete instance; }
 
 void* paceline_loader_slot(const struct paceline_loader* instance, uint32_t worker, uint32_t slot) {
   if (!has(instance, worker) || slot >= instance->exchange.region().slots()) return nullptr;
   return instance->exchange.region().slot(worker, slot);
+}
+
+uint32_t* paceline_loader_word(const struct paceline_loader* instance) {
+  return instance == nullptr ? nullptr : instance->exchange.region().word();
 }
 
 uint32_t paceline_loader_claim(struct paceline_loader* instance, uint32_t worker, uint64_t avoid) {

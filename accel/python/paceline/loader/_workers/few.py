@@ -38,6 +38,9 @@ def _why_not(loader: Any, plan: Plan) -> str:
         return "worker_init_fn is the program's own, and is told the workers' numbers"
     if loader.persistent_workers and plan.asked is None:
         return "persistent_workers=True: they stay as many as the program has started"
+    method = hazards.start_method(loader)
+    if method != "fork" and plan.asked is None:
+        return f"its workers start by {method}: each one more starts Python and copies the dataset"
     return ""
 
 

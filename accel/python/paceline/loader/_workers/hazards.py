@@ -87,8 +87,8 @@ def why_not(loader: Any) -> str:
         return "this process is a daemon, which must not start processes"
     if not is_known(loader.worker_init_fn):
         return "worker_init_fn is the program's own, and is told the workers' numbers"
-    method = start_method(loader)
-    if method != "fork":
+    method = chosen_start_method(loader)
+    if method not in (None, "fork"):
         return f"processes start by {method}, and only a fork has the program's objects as they are"
     return why_not_ahead(loader._index_sampler)
 
@@ -101,12 +101,19 @@ def is_known(function: Any) -> bool:
     return function is None or module.startswith(SEEDING)
 
 
+def chosen_start_method(loader: Any) -> str | None:
+    """Returns the start method of processes that the program has set, or None if it has set none.
+    Then it stays unset."""
+    context = loader.multiprocessing_context
+    if context is not None:
+        return str(context.get_start_method())
+    method: str | None = torch.multiprocessing.get_start_method(allow_none=True)
+    return method
+
+
 def start_method(loader: Any) -> str:
-    """Returns how workers would start. A method that the program has not set stays unset."""
-    if loader.multiprocessing_context is not None:
-        return str(loader.multiprocessing_context.get_start_method())
-    method = torch.multiprocessing.get_start_method(allow_none=True)
-    return str(method or multiprocessing.get_all_start_methods()[0])
+    """Returns how PyTorch starts this loader's workers."""
+    return chosen_start_method(loader) or multiprocessing.get_all_start_methods()[0]
 
 
 def why_not_ahead(sampler: Any, depth: int = 4) -> str:
