@@ -107,17 +107,16 @@ def test_batches_lie_in_slots(method: str) -> None:
 @pytest.mark.usefixtures("by_forkserver")
 def test_the_next_epoch_is_begun_early_and_a_wrong_order_is_dropped() -> None:
     rows = TensorDataset(torch.arange(24.0))
-    made = loader.DataLoader(
-        rows, batch_size=4, shuffle=True, num_workers=2, persistent_workers=True
-    )
-    list(made)
+    seen, made = [], None
+    for kind in (TORCH, loader.DataLoader):
+        made = kind(rows, batch_size=4, shuffle=True, num_workers=1, persistent_workers=True)
+        torch.manual_seed(1)
+        list(made)
+        torch.manual_seed(2)  # not what the order was predicted from
+        seen.append([batch.tolist() for _ in range(2) for (batch,) in made])
+    assert seen[0] == seen[1]
     exchange = made._iterator._exchange
-    torch.manual_seed(1)  # not what the order was predicted from
-    wrong = [batch.tolist() for (batch,) in made]
-    torch.manual_seed(1)
-    assert wrong == [batch.tolist() for (batch,) in TORCH(rows, batch_size=4, shuffle=True)]
-    list(made)
-    assert (exchange.hits, exchange.misses) == (1, 1)
+    assert exchange.misses == 1 and exchange.hits >= 1
     assert exchange.dropped.value > 0
 
 
