@@ -27,6 +27,7 @@ from torch.utils.data import Dataset, TensorDataset
 from torch.utils.data._utils import worker as torch_worker
 
 OTHERS = ("forkserver", "spawn")
+TESTS = os.pathsep.join(str(folder) for folder in Path(__file__).parents[:2])
 # Each shows what only one start method could break: the order and random state, errors, early
 # breaks, tensors that go PyTorch's way, and slots that a worker holds. test_loader.py has them all.
 CHOSEN = [
@@ -47,7 +48,7 @@ def server() -> None:
     """
     multiprocessing.set_forkserver_preload(["conftest", "loader_cases"])
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PYTHONPATH", str(Path(__file__).parent))
+        patched.setenv("PYTHONPATH", TESTS)
         forkserver.ensure_running()
 
 
@@ -177,7 +178,7 @@ def test_workers_end_when_the_training_process_is_killed(tmp_path: Path) -> None
     """The fork server lives on while it has workers, so they do not see another parent."""
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": TESTS}
     program = subprocess.Popen([sys.executable, script], env=environment, stdout=subprocess.PIPE)
     assert program.stdout is not None
     workers = [int(pid) for pid in program.stdout.readline().split()]
