@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-OPERATOR = "\n".join(path.read_text() for path in sorted((ROOT / "operator").rglob("*.cpp")))
+OPERATOR = "\n".join(path.read_text() for path in sorted((ROOT / "operator").rglob("*.[ch]pp")))
 
 
 def section(page: str, title: str) -> str:
