@@ -20,7 +20,7 @@ import pytest
 import torch
 from loader_cases import CASES, TORCH, difference, observed
 from paceline import loader
-from paceline.loader import _iterator, _report
+from paceline.loader import _iterator, _prefetch, _report
 from paceline.loader._workers import few, hazards
 from paceline.loader._workers.plan import Plan
 from torch.utils.data import Dataset, TensorDataset
@@ -109,8 +109,9 @@ def test_batches_lie_in_slots(method: str) -> None:
 def test_the_next_epoch_is_begun_early_and_a_wrong_order_is_dropped() -> None:
     rows = TensorDataset(torch.arange(24.0))
     seen, made = [], None
-    for kind in (TORCH, loader.DataLoader):
-        made = kind(rows, batch_size=4, shuffle=True, num_workers=1, persistent_workers=True)
+    for kind, more in ((TORCH, {}), (loader.DataLoader, {"prefetch_next_epoch": True})):
+        options = {"num_workers": 1, "persistent_workers": True, **more}
+        made = kind(rows, batch_size=4, shuffle=True, **options)
         torch.manual_seed(1)
         list(made)
         torch.manual_seed(2)  # not what the order was predicted from
@@ -119,6 +120,14 @@ def test_the_next_epoch_is_begun_early_and_a_wrong_order_is_dropped() -> None:
     exchange = made._iterator._exchange
     assert exchange.misses == 1 and exchange.hits >= 1
     assert exchange.dropped.value > 0
+
+
+def test_no_epoch_is_begun_early_unasked_while_workers_see_what_the_program_writes() -> None:
+    options = {"num_workers": 1, "persistent_workers": True}
+    for method, why in (("fork", ""), ("forkserver", "start by forkserver see")):
+        made = TORCH(TensorDataset(torch.arange(24.0)), multiprocessing_context=method, **options)
+        found = _prefetch.why_not(made)
+        assert why in found and bool(why) == bool(found)
 
 
 @pytest.mark.parametrize("method", OTHERS)

@@ -37,6 +37,7 @@ from torch.utils.data import dataloader as torch_loader
 
 from paceline.loader._sampler import ShardSampler
 from paceline.loader._token_batches import TokenBatches
+from paceline.loader._workers import hazards
 
 MISSES_IN_A_ROW = 2
 LONGEST = 4_000_000  # samples; drawing their order takes about 0.2 s
@@ -71,6 +72,13 @@ def why_not(loader: Any) -> str:
         return f"an order of {drawn} samples takes too long to be drawn twice"
     if said:
         return ""
+    method = hazards.start_method(loader)
+    if method != "fork":
+        # PyTorch moves a tensor to shared memory when it pickles it for a worker.
+        return (
+            f"workers that start by {method} see what the program writes to the dataset's tensors;"
+            " pass prefetch_next_epoch=True if samples depend on their index alone"
+        )
     if loader.worker_init_fn is not None:
         return (
             "worker_init_fn may do anything; pass prefetch_next_epoch=True if samples depend on"
