@@ -94,7 +94,11 @@ def descriptors() -> list[str]:
 
 @pytest.mark.parametrize("method", OTHERS)
 def test_batches_lie_in_slots(method: str) -> None:
-    options = {"batch_size": 4, "num_workers": 1, "multiprocessing_context": method}
+    options: dict[str, Any] = {
+        "batch_size": 4,
+        "num_workers": 1,
+        "multiprocessing_context": method,
+    }
     torch.manual_seed(3)
     expected = list(TORCH(Large(), **options))
     torch.manual_seed(3)
@@ -108,9 +112,10 @@ def test_batches_lie_in_slots(method: str) -> None:
 @pytest.mark.usefixtures("by_forkserver")
 def test_the_next_epoch_is_begun_early_and_a_wrong_order_is_dropped() -> None:
     rows = TensorDataset(torch.arange(24.0))
-    seen, made = [], None
+    seen: list[Any] = []
+    made: Any = None
     for kind, more in ((TORCH, {}), (loader.DataLoader, {"prefetch_next_epoch": True})):
-        options = {"num_workers": 1, "persistent_workers": True, **more}
+        options: dict[str, Any] = {"num_workers": 1, "persistent_workers": True, **more}
         made = kind(rows, batch_size=4, shuffle=True, **options)
         torch.manual_seed(1)
         list(made)
